@@ -1,0 +1,122 @@
+"""The paper's listings in NumPy (float64), written from the paper and not from the code under test.
+
+Weights are lists of arrays. The listings are kept in the paper's form: they carry the
+local model `w`, and every line is one line of an algorithm.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+Weights = list[np.ndarray]
+# (weights, x, y) -> (mean loss of the batch, its gradient)
+LossAndGradient = Callable[[Weights, np.ndarray, np.ndarray], tuple[float, Weights]]
+Batch = tuple[np.ndarray, np.ndarray]
+
+
+def softmax_regression(weights: Weights, x: np.ndarray, y: np.ndarray) -> tuple[float, Weights]:
+    """Mean cross-entropy of logits `x w + b`."""
+    w, b = weights
+    loss, d_logits = _cross_entropy(x @ w + b, y)
+    return loss, [x.T @ d_logits, d_logits.sum(0)]
+
+
+def two_layer_mlp(weights: Weights, x: np.ndarray, y: np.ndarray) -> tuple[float, Weights]:
+    """Mean cross-entropy of logits `relu(x w1 + b1) w2 + b2`."""
+    w1, b1, w2, b2 = weights
+    hidden = np.maximum(x @ w1 + b1, 0.0)
+    loss, d_logits = _cross_entropy(hidden @ w2 + b2, y)
+    d_hidden = (d_logits @ w2.T) * (hidden > 0)
+    return loss, [x.T @ d_hidden, d_hidden.sum(0), hidden.T @ d_logits, d_logits.sum(0)]
+
+
+def quadratic(a: float) -> LossAndGradient:
+    """`L(w) = a/2 |w|^2 - <b, w>` with b the mean of the rows of x."""
+
+    def loss_and_gradient(weights: Weights, x: np.ndarray, y: np.ndarray) -> tuple[float, Weights]:
+        (w,) = weights
+        b = x.mean(0)
+        return 0.5 * a * float(w @ w) - float(b @ w), [a * w - b]
+
+    return loss_and_gradient
+
+
+def _cross_entropy(logits: np.ndarray, y: np.ndarray) -> tuple[float, np.ndarray]:
+    shifted = logits - logits.max(1, keepdims=True)
+    log_p = shifted - np.log(np.exp(shifted).sum(1, keepdims=True))
+    rows = np.arange(len(y))
+    d_logits = np.exp(log_p)
+    d_logits[rows, y] -= 1.0
+    return -float(log_p[rows, y].mean()), d_logits / len(y)
+
+
+def soft(v: np.ndarray, amount: float) -> np.ndarray:
+    """The soft-thresholding operator."""
+    return np.sign(v) * np.maximum(np.abs(v) - amount, 0.0)
+
+
+@dataclasses.dataclass
+class Local:
+    """The settings of one client's local steps, in the paper's symbols."""
+
+    lr: float
+    l1: float = 0.0
+    l2: float = 0.0
+    threshold: float = 0.0
+    l1_step: str = "subgradient"
+    weight_decay: float = 0.0
+    clip_norm: float | None = None
+
+
+@dataclasses.dataclass
+class LocalOutcome:
+    """`raw_delta` before and `delta` after the threshold, the losses and the penalised gradients of the steps."""
+
+    raw_delta: Weights
+    delta: Weights
+    losses: list[float]
+    gradients: list[Weights]
+
+
+def local_steps(
+    loss_and_gradient: LossAndGradient,
+    theta: Weights,
+    batches: Sequence[Batch],
+    local: Local,
+    correction: Weights | None = None,
+) -> LocalOutcome:
+    """B local steps on `L_k(w) + l2/2 |w - theta|^2 + l1 |w - theta|_1` with a correction of each gradient."""
+    theta = [np.asarray(t, np.float64) for t in theta]
+    w = [t.copy() for t in theta]
+    losses, gradients = [], []
+    for x, y in batches:
+        loss, g = loss_and_gradient(w, np.asarray(x, np.float64), y)
+        losses.append(loss)
+        penalised = [gi + local.l2 * (wi - ti) for gi, wi, ti in zip(g, w, theta, strict=True)]
+        if local.l1_step == "subgradient":
+            penalised = [pi + local.l1 * np.sign(wi - ti) for pi, wi, ti in zip(penalised, w, theta, strict=True)]
+        gradients.append(penalised)
+        step = penalised if correction is None else [p + c for p, c in zip(penalised, correction, strict=True)]
+        if local.clip_norm is not None:
+            norm = np.sqrt(sum(float((s**2).sum()) for s in step))
+            step = [s * min(1.0, local.clip_norm / norm) if norm > 0 else s for s in step]
+        w = [wi - local.lr * (si + local.weight_decay * wi) for wi, si in zip(w, step, strict=True)]
+        if local.l1_step == "proximal":
+            w = [ti + soft(wi - ti, local.lr * local.l1) for wi, ti in zip(w, theta, strict=True)]
+    raw = [wi - ti for wi, ti in zip(w, theta, strict=True)]
+    delta = [np.where(np.abs(r) <= local.threshold, 0.0, r) for r in raw]
+    return LocalOutcome(raw, delta, losses, gradients)
+
+
+def algorithm_1_round(
+    loss_and_gradient: LossAndGradient, theta: Weights, clients: Sequence[Sequence[Batch]], epochs: int, local: Local
+) -> Weights:
+    """Algorithm 1, lines 2 to 7: `clients[k]` are the batches of all epochs of client k."""
+    outcomes = [local_steps(loss_and_gradient, theta, batches, local) for batches in clients]
+    sizes = [sum(len(y) for _, y in batches) / epochs for batches in clients]
+    return [
+        t + sum(n * o.delta[i] for n, o in zip(sizes, outcomes, strict=True)) / sum(sizes) for i, t in enumerate(theta)
+    ]

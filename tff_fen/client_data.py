@@ -1,0 +1,132 @@
+"""A client's data as a fold over batches: `fold(step, carry)` runs `carry = step(carry, batch)` over a round's batches.
+
+Two kinds, chosen by `LocalTraining.batch_size`: the data set's own batches, or
+shuffled minibatches taken from tensors, which keeps tf.data out of the inner loop.
+Both trace once for clients of any size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import tensorflow as tf
+
+# One generator on every device and runtime: the bits of a shuffle are part of a result.
+_RNG_ALGORITHM = "philox"
+
+Step = Callable[[Any, Any], Any]
+
+
+class Batches(Protocol):
+    """What local training needs of a client's data."""
+
+    def fold(self, step: Step, carry: Any) -> Any:
+        """Returns `carry` after `carry = step(carry, batch)` for each batch of each epoch."""
+
+
+class DatasetBatches:
+    """The batches of a `tf.data.Dataset` as they come, one pass an epoch."""
+
+    def __init__(self, dataset: tf.data.Dataset, epochs: int) -> None:
+        self._dataset = dataset if epochs == 1 else dataset.repeat(epochs)
+
+    def fold(self, step: Step, carry: Any) -> Any:
+        return _fold_dataset(self._dataset, step, carry)
+
+
+class ShuffledMinibatches:
+    """Minibatches of `batch_size` from all examples of a client, shuffled anew each epoch.
+
+    The last minibatch of an epoch holds what is left. The order is a pure function
+    of `seed` and the epoch.
+    """
+
+    def __init__(self, examples: Any, epochs: int, batch_size: int, seed: tf.Tensor) -> None:
+        """Initializes the minibatches.
+
+        Args:
+          examples: a structure of tensors `[n, ...]`, as `load_examples` returns.
+          epochs: number of passes.
+          batch_size: examples in a minibatch.
+          seed: int32[2], as `shuffle_seed` returns.
+        """
+        self._examples = examples
+        self._epochs = epochs
+        self._batch_size = batch_size
+        self._seed = seed
+
+    def fold(self, step: Step, carry: Any) -> Any:
+        n = tf.shape(tf.nest.flatten(self._examples)[0])[0]
+        steps_per_epoch = -(-n // self._batch_size)
+
+        def take_epoch(epoch: tf.Tensor, carry: Any) -> tuple[tf.Tensor, Any]:
+            order = epoch_order(self._seed, epoch, n)
+
+            def take_batch(i: tf.Tensor, carry: Any) -> tuple[tf.Tensor, Any]:
+                # Slicing clamps at the end, so the last batch is the partial one.
+                rows = order[i * self._batch_size : (i + 1) * self._batch_size]
+                batch = tf.nest.map_structure(lambda x: tf.gather(x, rows), self._examples)
+                return i + 1, step(carry, batch)
+
+            _, carry = tf.while_loop(lambda i, _: i < steps_per_epoch, take_batch, (0, carry), parallel_iterations=1)
+            return epoch + 1, carry
+
+        _, carry = tf.while_loop(lambda e, _: e < self._epochs, take_epoch, (0, carry), parallel_iterations=1)
+        return carry
+
+
+def shuffle_seed(seed: int, round_number: tf.Tensor, client_key: tf.Tensor) -> tf.Tensor:
+    """Returns the int32[2] seed of client `client_key` in round `round_number`."""
+    key = tf.constant([seed, 0], tf.int32)
+    for part in (tf.cast(round_number, tf.int64), tf.cast(client_key, tf.int64)):
+        low, high = tf.unstack(tf.bitcast(part, tf.int32))
+        key = tf.random.experimental.stateless_fold_in(key, low, alg=_RNG_ALGORITHM)
+        key = tf.random.experimental.stateless_fold_in(key, high, alg=_RNG_ALGORITHM)
+    return key
+
+
+def epoch_order(seed: tf.Tensor, epoch: tf.Tensor, n: tf.Tensor) -> tf.Tensor:
+    """Returns the permutation int32[n] in which an epoch visits the examples."""
+    key = tf.random.experimental.stateless_fold_in(seed, epoch, alg=_RNG_ALGORITHM)
+    return tf.random.experimental.stateless_shuffle(tf.range(n), key, alg=_RNG_ALGORITHM)
+
+
+def load_examples(dataset: tf.data.Dataset) -> Any:
+    """Returns all examples of a data set of batches as one structure of tensors `[n, ...]`.
+
+    The batches may have any sizes; the one-batch data set is the quickest to read.
+    """
+    spec = dataset.element_spec
+    arrays = tuple(
+        tf.TensorArray(s.dtype, size=0, dynamic_size=True, infer_shape=False, element_shape=s.shape)
+        for s in tf.nest.flatten(spec)
+    )
+
+    def append(carry: Any, batch: Any) -> Any:
+        count, arrays = carry
+        return count + 1, tuple(a.write(count, x) for a, x in zip(arrays, tf.nest.flatten(batch), strict=True))
+
+    _, arrays = _fold_dataset(dataset, append, (0, arrays))
+    return tf.nest.pack_sequence_as(spec, [a.concat() for a in arrays])
+
+
+def digest(examples: Any) -> tf.Tensor:
+    """Returns an int64 fingerprint of a structure of tensors: who a client is when it has no id."""
+    parts = [
+        tf.raw_ops.Fingerprint(data=tf.reshape(x, [1, -1]), method="farmhash64") for x in tf.nest.flatten(examples)
+    ]
+    joined = parts[0] if len(parts) == 1 else tf.raw_ops.Fingerprint(data=tf.concat(parts, 1), method="farmhash64")
+    return tf.bitcast(joined, tf.int64)[0]
+
+
+def _fold_dataset(dataset: tf.data.Dataset, step: Step, carry: Any) -> Any:
+    """Folds over a data set with an iterator: `Dataset.reduce` optimises its function anew at every call."""
+    iterator = iter(dataset)
+    _, carry = tf.while_loop(
+        lambda batch, _: batch.has_value(),
+        lambda batch, carry: (iterator.get_next_as_optional(), step(carry, batch.get_value())),
+        (iterator.get_next_as_optional(), carry),
+        parallel_iterations=1,
+    )
+    return carry

@@ -1,0 +1,101 @@
+"""What to train with: the paper's hyperparameters as frozen, validated objects."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import numbers
+from typing import Any
+
+L1_STEPS: tuple[str, ...] = ("subgradient", "proximal")
+
+
+def _check_number(owner: str, field: str, value: Any, low: float, *, open_low: bool = False) -> None:
+    """Raises unless `value` is a finite real number >= `low` (> `low` if `open_low`)."""
+    allowed = f"a finite number {'>' if open_low else '>='} {low:g}"
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(
+            f"{owner}.{field} must be {allowed}, found {value!r} of type {type(value).__name__}; pass a Python number."
+        )
+    if not math.isfinite(value) or value < low or (open_low and value == low):
+        raise ValueError(f"{owner}.{field} must be {allowed}, found {value!r}.")
+
+
+def _check_integer(owner: str, field: str, value: Any, low: int, high: int | None = None) -> None:
+    """Raises unless `value` is an integer in [`low`, `high`]."""
+    allowed = f"an integer >= {low}" if high is None else f"an integer from {low} to {high}"
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise TypeError(f"{owner}.{field} must be {allowed}, found {value!r} of type {type(value).__name__}.")
+    if value < low or (high is not None and value > high):
+        raise ValueError(f"{owner}.{field} must be {allowed}, found {value!r}.")
+
+
+@dataclasses.dataclass(frozen=True)
+class ElasticNet:
+    """The penalties on the local update `delta = w - theta` (paper, equation 4).
+
+    With all three numbers 0 nothing is penalised; FedAvg, FedProx, SCAFFOLD and
+    FedDyn are the algorithms of this package with `l1 = threshold = 0`.
+
+    Attributes:
+      l1: lambda_1 >= 0, the weight of `|w - theta|_1`.
+      l2: lambda_2 >= 0, the weight of `|w - theta|^2 / 2` (FedDyn needs it > 0).
+      threshold: epsilon >= 0; after the last local step every `delta[i]` with
+        `|delta[i]| <= threshold` is set to zero, once.
+      l1_step: `"subgradient"` adds `l1 * sign(w - theta)` to the gradient, as the
+        paper's listings do (exact zeros then come from the threshold only);
+        `"proximal"` soft-thresholds `w - theta` by `lr * l1` after every step,
+        which gives exact zeros by itself.
+    """
+
+    l1: float = 0.0
+    l2: float = 0.0
+    threshold: float = 0.0
+    l1_step: str = "subgradient"
+
+    def __post_init__(self) -> None:
+        for field in ("l1", "l2", "threshold"):
+            _check_number("ElasticNet", field, getattr(self, field), 0.0)
+        if self.l1_step not in L1_STEPS:
+            raise ValueError(f"ElasticNet.l1_step must be one of {', '.join(map(repr, L1_STEPS))}, found {self.l1_step!r}.")
+
+
+@dataclasses.dataclass(frozen=True)
+class LocalTraining:
+    """How a client trains: plain SGD on its own data.
+
+    Attributes:
+      learning_rate: eta_l > 0 of round 0.
+      epochs: passes over the client's data in a round, >= 1.
+      batch_size: `None` takes the batches of the client's data set as they come,
+        one pass an epoch, as TFF's own builders do. A number >= 1 lets the client
+        shuffle all its examples anew each epoch and take minibatches of that size
+        (the last one may be smaller), however the data set was batched.
+      lr_decay: the learning rate of round t (from 0) is `learning_rate * lr_decay^t`;
+        > 0, 1 for none.
+      weight_decay: `weight_decay * w` joins the step after clipping, >= 0.
+      clip_norm: bound on the global norm of gradient, correction and penalties
+        together, > 0; `None` for none.
+      seed: of the shuffling, 0 to 2^31 - 1; a client's order of examples is a pure
+        function of (seed, round, client, epoch).
+    """
+
+    learning_rate: float
+    epochs: int = 1
+    batch_size: int | None = None
+    lr_decay: float = 1.0
+    weight_decay: float = 0.0
+    clip_norm: float | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        owner = "LocalTraining"
+        _check_number(owner, "learning_rate", self.learning_rate, 0.0, open_low=True)
+        _check_integer(owner, "epochs", self.epochs, 1)
+        if self.batch_size is not None:
+            _check_integer(owner, "batch_size", self.batch_size, 1)
+        _check_number(owner, "lr_decay", self.lr_decay, 0.0, open_low=True)
+        _check_number(owner, "weight_decay", self.weight_decay, 0.0)
+        if self.clip_norm is not None:
+            _check_number(owner, "clip_norm", self.clip_norm, 0.0, open_low=True)
+        _check_integer(owner, "seed", self.seed, 0, 2**31 - 1)

@@ -1,0 +1,172 @@
+"""The local steps of every algorithm here: SGD on the penalised local objective, one loop for all.
+
+    w <- w - lr * (clip(grad L_k(w) + correction + l2 (w - theta) + l1 sign(w - theta)) + weight_decay w)
+
+and, with the proximal step, the same without the l1 term followed by
+`w <- theta + soft(w - theta, lr * l1)`. The algorithms differ by `correction` alone:
+0 (Algorithm 1), `c - c_k` (Algorithm 2), `-g_k` (Algorithm 3).
+
+The loop carries `delta = w - theta`, not `w`: what is penalised and sent is never the
+difference of two large numbers, and a coordinate that nothing moves stays exactly 0.
+A step's terms are summed by one `tf.add_n`, which reads many tensors and writes one;
+outside a fusing compiler the passes over the weights are most of a small model's step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_fen import client_data, penalties
+from tff_fen.config import ElasticNet, LocalTraining
+
+
+class LocalResult(NamedTuple):
+    """What local training gives back.
+
+    Attributes:
+      raw_delta: `w - theta` after the last step, before the threshold.
+      delta: the same after the threshold: what is sent.
+      num_steps: int32, B, the steps taken.
+      num_examples: int64, n_k, the examples of one pass.
+      loss_sum: float32, the batch losses of all epochs, each times its examples.
+      loss_count: float32, the examples of all epochs: `loss_sum / loss_count` is the mean.
+      metrics_state: the model's own unfinalized metrics over all epochs.
+      is_finite: bool; False if a loss or a weight was not finite. Then both deltas are
+        zero, loss and metrics empty, and `num_examples` is 0.
+    """
+
+    raw_delta: Any
+    delta: Any
+    num_steps: tf.Tensor
+    num_examples: tf.Tensor
+    loss_sum: tf.Tensor
+    loss_count: tf.Tensor
+    metrics_state: Any
+    is_finite: tf.Tensor
+
+
+Tensors = tuple[tf.Tensor, ...]
+
+
+class _Carry(NamedTuple):
+    delta: Tensors
+    num_steps: tf.Tensor
+    num_examples: tf.Tensor
+    loss_sum: tf.Tensor
+    metrics_state: Any
+
+
+def learning_rate(local_training: LocalTraining, round_number: tf.Tensor) -> tf.Tensor:
+    """Returns `learning_rate * lr_decay^round_number` (rounds from 0) as a float32 scalar."""
+    # In float64: a float32 power would drift from the exact schedule over hundreds of rounds.
+    decay = tf.constant(local_training.lr_decay, tf.float64) ** tf.cast(round_number, tf.float64)
+    return tf.cast(local_training.learning_rate * decay, tf.float32)
+
+
+def train(
+    model: tff.learning.models.FunctionalModel,
+    theta: tuple[Any, Any],
+    batches: client_data.Batches,
+    *,
+    elastic_net: ElasticNet,
+    local_training: LocalTraining,
+    lr: tf.Tensor,
+    correction: Any | None = None,
+) -> LocalResult:
+    """Trains the local model from `theta` over `batches`; call it inside a `tf.function`.
+
+    Args:
+      model: the `FunctionalModel` to train.
+      theta: the server model, `(trainable, non_trainable)`.
+      batches: the client's data of this round.
+      elastic_net: penalties and threshold.
+      local_training: weight decay, clipping and the number of epochs are taken from here.
+      lr: float32 scalar, this round's learning rate.
+      correction: a structure like the trainable weights that joins every gradient,
+        or `None`.
+
+    Returns:
+      A `LocalResult`.
+    """
+    trainable, non_trainable = theta
+    proximal = elastic_net.l1_step == "proximal"
+    l1 = 0.0 if proximal else elastic_net.l1
+    flat_theta = tf.nest.flatten(trainable)
+    # Constant over the round, so scaled once; nothing to add per tensor where there is no correction.
+    corrections: list[list[tf.Tensor]] = (
+        [[] for _ in flat_theta] if correction is None else [[-lr * c] for c in tf.nest.flatten(correction)]
+    )
+
+    def advance(delta: Tensors, weights: Tensors, descent: Tensors) -> Tensors:
+        """One step from `delta`, where `descent` is `-lr * grad L_k(w)`."""
+        terms = [
+            [g, *c, *penalties.descent_terms(d, l1, elastic_net.l2, lr)]
+            for d, g, c in zip(delta, descent, corrections, strict=True)
+        ]
+        if local_training.clip_norm is not None:
+            # All terms are times -lr, and so is the bound: the factor is that of the plain gradient.
+            clipped, _ = tf.clip_by_global_norm([tf.add_n(t) for t in terms], lr * local_training.clip_norm)
+            terms = [[t] for t in clipped]
+        if local_training.weight_decay:
+            terms = [[*t, (-lr * local_training.weight_decay) * w] for t, w in zip(terms, weights, strict=True)]
+        stepped = tuple(tf.add_n([d, *t]) for d, t in zip(delta, terms, strict=True))
+        if proximal:
+            stepped = tuple(penalties.soft_threshold(d, lr * elastic_net.l1) for d in stepped)
+        return stepped
+
+    def step(carry: _Carry, batch: Any) -> _Carry:
+        x, y = (batch["x"], batch["y"]) if isinstance(batch, Mapping) else batch
+        weights = tuple(t + d for t, d in zip(flat_theta, carry.delta, strict=True))
+        with tf.GradientTape() as tape:
+            tape.watch(weights)
+            packed = tf.nest.pack_sequence_as(trainable, weights)
+            output = model.predict_on_batch((packed, non_trainable), x, training=True)
+            loss = model.loss(output=output, label=y)
+        descent = tape.gradient(
+            loss, weights, output_gradients=-lr, unconnected_gradients=tf.UnconnectedGradients.ZERO
+        )
+        num_examples = tf.shape(tf.nest.flatten(output)[0])[0]
+        batch_output = tff.learning.models.BatchOutput(loss=loss, predictions=output, num_examples=num_examples)
+        return _Carry(
+            delta=advance(carry.delta, weights, descent),
+            num_steps=carry.num_steps + 1,
+            num_examples=carry.num_examples + tf.cast(num_examples, tf.int64),
+            loss_sum=carry.loss_sum + loss * tf.cast(num_examples, tf.float32),
+            metrics_state=model.update_metrics_state(carry.metrics_state, labels=y, batch_output=batch_output),
+        )
+
+    end = batches.fold(
+        step,
+        _Carry(
+            delta=tuple(tf.zeros_like(t) for t in flat_theta),
+            num_steps=tf.constant(0),
+            num_examples=tf.constant(0, tf.int64),
+            loss_sum=tf.constant(0.0),
+            metrics_state=model.initialize_metrics_state(),
+        ),
+    )
+    is_finite = tf.reduce_all(
+        tf.stack([tf.reduce_all(tf.math.is_finite(x)) for x in (end.loss_sum, *end.delta)])
+    )
+
+    def if_finite(value: Any, otherwise: Any) -> Any:
+        return tf.nest.map_structure(lambda v, o: tf.where(is_finite, v, o), value, otherwise)
+
+    raw_delta = [tf.where(is_finite, d, tf.zeros_like(d)) for d in end.delta]
+    num_examples = if_finite(end.num_examples, tf.zeros_like(end.num_examples))
+    return LocalResult(
+        raw_delta=tf.nest.pack_sequence_as(trainable, raw_delta),
+        delta=tf.nest.pack_sequence_as(
+            trainable, [penalties.hard_threshold(d, elastic_net.threshold) for d in raw_delta]
+        ),
+        num_steps=end.num_steps,
+        num_examples=num_examples // local_training.epochs,
+        loss_sum=if_finite(end.loss_sum, 0.0),
+        loss_count=tf.cast(num_examples, tf.float32),
+        metrics_state=if_finite(end.metrics_state, model.initialize_metrics_state()),
+        is_finite=is_finite,
+    )

@@ -1,0 +1,81 @@
+"""TFF's own C++ worker: set up for clients side by side, and ended with the process that started it."""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import os
+from typing import Any, NoReturn
+
+import numpy as np
+import psutil
+import tensorflow_federated as tff
+
+_WORKER_NAME = "worker_binary"
+_THREADS_VARIABLE = "TF_NUM_INTRAOP_THREADS"
+
+
+def set_native_context(max_concurrent_clients: int | None = None, threads_per_client: int = 1) -> None:
+    """Makes TFF's C++ worker the default runtime, with whole clients as the unit of parallelism.
+
+    TFF's default gives every TensorFlow operation of every client all cores; the clients
+    then wait for each other inside each operation. One thread a client and as many
+    clients as cores is faster for all but a single large client
+    (`python -m benchmarks.local_training` measures both).
+
+    Args:
+      max_concurrent_clients: clients computed at once, by default the number of cores.
+      threads_per_client: threads for one operation of one client.
+    """
+    cores = len(os.sched_getaffinity(0))
+    tff.backends.native.set_sync_local_cpp_execution_context(
+        max_concurrent_computation_calls=max_concurrent_clients or cores
+    )
+    # The worker reads its thread count from the environment it is started in, and TFF starts it at the
+    # first computation: run one now, so that the variable need not stay set in this process.
+    before = os.environ.get(_THREADS_VARIABLE)
+    os.environ[_THREADS_VARIABLE] = str(threads_per_client)
+    try:
+        tff.federated_computation(lambda: tff.federated_value(np.int32(0), tff.SERVER))()
+    finally:
+        if before is None:
+            del os.environ[_THREADS_VARIABLE]
+        else:
+            os.environ[_THREADS_VARIABLE] = before
+
+
+class _EndedContext(tff.framework.SyncContext):
+    """Stands where the runtime was once its workers are ended."""
+
+    def invoke(self, comp: Any, arg: Any) -> NoReturn:
+        raise RuntimeError(
+            "tff_fen.runtime.end_worker_processes() has ended TFF's workers; "
+            "call tff_fen.runtime.set_native_context() to compute again."
+        )
+
+
+def end_worker_processes(timeout_seconds: float = 5.0) -> None:
+    """Ends the TFF workers this process started; runs by itself when the interpreter exits.
+
+    TFF means to do so in a `__del__` that fails once modules are torn down, and a worker
+    that lives on keeps the standard output it inherited open: `python script.py | tail`
+    would never end.
+    """
+    # Dropping TFF's context lets its `__del__` run now, while it still can.
+    tff.framework.set_default_context(_EndedContext())
+    gc.collect()
+    workers = []
+    for child in psutil.Process().children(recursive=True):
+        try:
+            if child.name() == _WORKER_NAME:
+                child.terminate()
+                workers.append(child)
+        except psutil.NoSuchProcess:
+            continue
+    _, alive = psutil.wait_procs(workers, timeout=timeout_seconds)
+    for worker in alive:
+        worker.kill()
+    psutil.wait_procs(alive, timeout=timeout_seconds)
+
+
+atexit.register(end_worker_processes)

@@ -1,0 +1,60 @@
+"""Checks of what users hand to the builders, made before TFF sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_fen.config import ElasticNet, LocalTraining
+
+
+def check_type(name: str, value: Any, expected: type | tuple[type, ...], advice: str) -> None:
+    """Raises a `TypeError` naming argument, found type and `advice` unless `value` is of type `expected`."""
+    if not isinstance(value, expected):
+        kinds = expected if isinstance(expected, tuple) else (expected,)
+        names = " or ".join(kind.__name__ for kind in kinds)
+        raise TypeError(f"{name} must be a {names}, found {value!r} of type {type(value).__name__}. {advice}")
+
+
+def check_training(model: Any, elastic_net: Any, local_training: Any) -> None:
+    """Raises unless model and configuration are of the right types and fit together."""
+    check_type("elastic_net", elastic_net, ElasticNet, "Pass tff_fen.ElasticNet(l1=..., l2=..., threshold=...).")
+    check_type("local_training", local_training, LocalTraining, "Pass tff_fen.LocalTraining(learning_rate=...).")
+    check_type(
+        "model",
+        model,
+        tff.learning.models.FunctionalModel,
+        "Convert a Keras model with tff.learning.models.functional_model_from_keras(keras_model, loss_fn, input_spec).",
+    )
+    _check_weights(model)
+    _check_input_spec(model.input_spec, local_training)
+
+
+def _check_weights(model: tff.learning.models.FunctionalModel) -> None:
+    trainable = tf.nest.flatten(model.initial_weights[0])
+    if not trainable:
+        raise ValueError("model has no trainable weights: there is nothing to train.")
+    for i, weight in enumerate(trainable):
+        dtype = tf.convert_to_tensor(weight).dtype
+        if dtype != tf.float32:
+            raise TypeError(f"model.initial_weights[0][{i}] has dtype {dtype.name}; trainable weights must be float32.")
+
+
+def _check_input_spec(spec: Any, local_training: LocalTraining) -> None:
+    is_pair = isinstance(spec, tuple | list) and len(spec) == 2
+    is_mapping = isinstance(spec, Mapping) and set(spec) == {"x", "y"}
+    if not (is_pair or is_mapping):
+        raise TypeError(f"model.input_spec must be a pair (x, y) or a mapping with the keys 'x' and 'y', found {spec!r}.")
+    if local_training.batch_size is None:
+        return
+    for leaf in tf.nest.flatten(spec):
+        shape = leaf.shape
+        if shape.rank is None or shape.rank < 1 or shape[0] is not None or not shape[1:].is_fully_defined():
+            raise ValueError(
+                f"With LocalTraining.batch_size={local_training.batch_size} every tensor of model.input_spec must have "
+                f"shape [None, ...] with known dimensions after the first, found {leaf!r}. "
+                "Use batch_size=None to train on the data set's own batches."
+            )
