@@ -120,3 +120,66 @@ def algorithm_1_round(
     return [
         t + sum(n * o.delta[i] for n, o in zip(sizes, outcomes, strict=True)) / sum(sizes) for i, t in enumerate(theta)
     ]
+
+
+@dataclasses.dataclass
+class Population:
+    """The server's and all clients' states of Algorithm 2 (`shared` is c, `clients[k]` is c_k) or 3 (h, g_k)."""
+
+    theta: Weights
+    shared: Weights
+    clients: list[Weights]
+
+    @classmethod
+    def start(cls, theta: Weights, num_clients: int) -> Population:
+        """All states zero."""
+        zeros = [np.zeros_like(t, np.float64) for t in theta]
+        return cls([np.asarray(t, np.float64) for t in theta], zeros, [[z.copy() for z in zeros] for _ in range(num_clients)])
+
+
+def algorithm_2_round(
+    loss_and_gradient: LossAndGradient,
+    population: Population,
+    participants: dict[int, Sequence[Batch]],
+    local: Local,
+    eta_g: float = 1.0,
+) -> dict[int, LocalOutcome]:
+    """Algorithm 2, lines 2 to 13, on `population` in place; `participants[k]` are the batches of client k in P_t."""
+    theta, c, m = population.theta, population.shared, len(population.clients)
+    outcomes, changes = {}, {}
+    for k, batches in participants.items():
+        c_k = population.clients[k]
+        outcomes[k] = local_steps(loss_and_gradient, theta, batches, local, [ci - cki for ci, cki in zip(c, c_k, strict=True)])
+        new_c_k = [
+            cki - ci + (-ri) / (len(batches) * local.lr)
+            for cki, ci, ri in zip(c_k, c, outcomes[k].raw_delta, strict=True)
+        ]
+        changes[k] = [new - old for new, old in zip(new_c_k, c_k, strict=True)]
+        population.clients[k] = new_c_k
+    p = len(participants)
+    population.theta = [t + eta_g / p * sum(o.delta[i] for o in outcomes.values()) for i, t in enumerate(theta)]
+    population.shared = [ci + sum(change[i] for change in changes.values()) / m for i, ci in enumerate(c)]
+    return outcomes
+
+
+def algorithm_3_round(
+    loss_and_gradient: LossAndGradient, population: Population, participants: dict[int, Sequence[Batch]], local: Local
+) -> dict[int, LocalOutcome]:
+    """Algorithm 3, lines 2 to 12, on `population` in place."""
+    theta, h, m = population.theta, population.shared, len(population.clients)
+    outcomes = {}
+    for k, batches in participants.items():
+        g_k = population.clients[k]
+        outcomes[k] = local_steps(loss_and_gradient, theta, batches, local, [-g for g in g_k])
+        population.clients[k] = [
+            g - local.l2 * d - local.l1 * np.sign(d) for g, d in zip(g_k, outcomes[k].delta, strict=True)
+        ]
+    deltas = [o.delta for o in outcomes.values()]
+    h = [
+        hi - local.l2 / m * sum(d[i] for d in deltas) - local.l1 / m * sum(np.sign(d[i]) for d in deltas)
+        for i, hi in enumerate(h)
+    ]
+    mean_local = [t + sum(d[i] for d in deltas) / len(deltas) for i, t in enumerate(theta)]
+    population.shared = h
+    population.theta = [w - hi / local.l2 for w, hi in zip(mean_local, h, strict=True)]
+    return outcomes

@@ -238,6 +238,12 @@ def half_precision() -> tff.learning.models.FunctionalModel:
     return model
 
 
+def with_metrics(metrics: Any) -> tff.learning.models.FunctionalModel:
+    loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    keras_model = tf.keras.Sequential([tf.keras.layers.InputLayer((6,)), tf.keras.layers.Dense(4)])
+    return tff.learning.models.functional_model_from_keras(keras_model, loss, models.spec(6), metrics)
+
+
 GOOD: dict[str, Any] = dict(elastic_net=ElasticNet(), local_training=LocalTraining(0.1))
 MINIBATCHES = LocalTraining(0.1, batch_size=5)
 
@@ -261,6 +267,16 @@ MINIBATCHES = LocalTraining(0.1, batch_size=5)
             dict(model=with_spec((tf.TensorSpec([None, None]), models.spec(6)[1])), local_training=MINIBATCHES),
             ValueError,
             "known dimensions after the first",
+        ),
+        (
+            dict(model=with_metrics(tf.keras.metrics.SparseCategoricalAccuracy)),
+            TypeError,
+            "metrics must be a mapping of names to metrics",
+        ),
+        (
+            dict(model=with_metrics(collections.OrderedDict(delta=tf.keras.metrics.SparseCategoricalAccuracy))),
+            ValueError,
+            r"metrics of the names \['delta'\].*rename them",
         ),
         (dict(aggregator=tff.aggregators.MeanFactory), TypeError, "aggregator must be a WeightedAggregationFactory or"),
         (dict(aggregator="mean"), TypeError, "aggregator must be a WeightedAggregationFactory or"),

@@ -1,7 +1,21 @@
 """FedElasticNet (Kim et al., ICLR 2023) on TensorFlow Federated."""
 
 from tff_fen import runtime
-from tff_fen.config import ElasticNet, LocalTraining
+from tff_fen.config import L1_STEPS, ElasticNet, LocalTraining
+from tff_fen.dp import build_dp_pair
 from tff_fen.fed_avg import build_fed_avg
+from tff_fen.fed_dyn import build_fed_dyn
+from tff_fen.scaffold import build_scaffold
+from tff_fen.stateful_process import ClientInput
 
-__all__ = ["ElasticNet", "LocalTraining", "build_fed_avg", "runtime"]
+__all__ = [
+    "L1_STEPS",
+    "ClientInput",
+    "ElasticNet",
+    "LocalTraining",
+    "build_dp_pair",
+    "build_fed_avg",
+    "build_fed_dyn",
+    "build_scaffold",
+    "runtime",
+]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import collections
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_fen import client_data, local_training, measurements
+from tff_fen import client_data, measurements
+from tff_fen import local_training as local_training_lib
 from tff_fen.config import ElasticNet, LocalTraining
 
 Metrics = collections.OrderedDict[str, Any]
@@ -42,6 +44,15 @@ class Trainer(NamedTuple):
         """The type of a client's data: a sequence of batches."""
         return tff.SequenceType(tff.types.tensorflow_to_type(self.model.input_spec))
 
+    def initial_weights(self) -> tff.learning.models.ModelWeights:
+        """theta of round 0, as tensors."""
+        weights = tff.learning.models.ModelWeights(*self.model.initial_weights)
+        return tf.nest.map_structure(tf.convert_to_tensor, weights)
+
+    def zeros(self) -> Any:
+        """Zeros like the trainable weights."""
+        return tf.nest.map_structure(tf.zeros_like, self.initial_weights().trainable)
+
     @property
     def size(self) -> int:
         """d, the number of trainable parameters."""
@@ -55,7 +66,7 @@ class Trainer(NamedTuple):
         *,
         client_id: tf.Tensor | None = None,
         correction: Any | None = None,
-    ) -> local_training.LocalResult:
+    ) -> local_training_lib.LocalResult:
         """Trains on a client's data in round `round_number` (from 0); call it inside a `tf.function`.
 
         Args:
@@ -74,17 +85,17 @@ class Trainer(NamedTuple):
             key = client_data.digest(examples) if client_id is None else client_id
             seed = client_data.shuffle_seed(settings.seed, round_number, key)
             batches = client_data.ShuffledMinibatches(examples, settings.epochs, settings.batch_size, seed)
-        return local_training.train(
+        return local_training_lib.train(
             self.model,
             (weights.trainable, weights.non_trainable),
             batches,
             elastic_net=self.elastic_net,
             local_training=settings,
-            lr=local_training.learning_rate(settings, round_number),
+            lr=local_training_lib.learning_rate(settings, round_number),
             correction=correction,
         )
 
-    def unfinalized_metrics(self, theta: Any, result: local_training.LocalResult, **messages: Any) -> Metrics:
+    def unfinalized_metrics(self, theta: Any, result: local_training_lib.LocalResult, **messages: Any) -> Metrics:
         """Returns a client's metrics, all of them sums, so that any of TFF's metrics aggregators fits.
 
         Args:
@@ -121,5 +132,14 @@ class Trainer(NamedTuple):
             if isinstance(value, collections.OrderedDict) and name != "model":
                 metrics[name] = measurements.finalize_message(value, sums["participants"], self.size)
         state = tf.nest.pack_sequence_as(self.model.initialize_metrics_state(), sums["model"])
-        metrics.update(self.model.finalize_metrics(state))
+        own = self.model.finalize_metrics(state)
+        if not isinstance(own, Mapping):
+            raise TypeError(
+                f"The model's metrics must be a mapping of names to metrics, found {own!r}. Pass an OrderedDict of "
+                "names to Keras metrics as metrics_constructor to functional_model_from_keras."
+            )
+        taken = sorted((set(own) & set(metrics)) - {"loss", "num_examples"})
+        if taken:
+            raise ValueError(f"The model has metrics of the names {taken}, which this package reports; rename them.")
+        metrics.update(own)
         return metrics

@@ -3,31 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-import numbers
-from typing import Any
+
+from tff_fen.checks import check_integer, check_number
 
 L1_STEPS: tuple[str, ...] = ("subgradient", "proximal")
-
-
-def _check_number(owner: str, field: str, value: Any, low: float, *, open_low: bool = False) -> None:
-    """Raises unless `value` is a finite real number >= `low` (> `low` if `open_low`)."""
-    allowed = f"a finite number {'>' if open_low else '>='} {low:g}"
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise TypeError(
-            f"{owner}.{field} must be {allowed}, found {value!r} of type {type(value).__name__}; pass a Python number."
-        )
-    if not math.isfinite(value) or value < low or (open_low and value == low):
-        raise ValueError(f"{owner}.{field} must be {allowed}, found {value!r}.")
-
-
-def _check_integer(owner: str, field: str, value: Any, low: int, high: int | None = None) -> None:
-    """Raises unless `value` is an integer in [`low`, `high`]."""
-    allowed = f"an integer >= {low}" if high is None else f"an integer from {low} to {high}"
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise TypeError(f"{owner}.{field} must be {allowed}, found {value!r} of type {type(value).__name__}.")
-    if value < low or (high is not None and value > high):
-        raise ValueError(f"{owner}.{field} must be {allowed}, found {value!r}.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,9 +34,10 @@ class ElasticNet:
 
     def __post_init__(self) -> None:
         for field in ("l1", "l2", "threshold"):
-            _check_number("ElasticNet", field, getattr(self, field), 0.0)
+            check_number(f"ElasticNet.{field}", getattr(self, field), 0.0)
         if self.l1_step not in L1_STEPS:
-            raise ValueError(f"ElasticNet.l1_step must be one of {', '.join(map(repr, L1_STEPS))}, found {self.l1_step!r}.")
+            allowed = ", ".join(map(repr, L1_STEPS))
+            raise ValueError(f"ElasticNet.l1_step must be one of {allowed}, found {self.l1_step!r}.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,13 +69,12 @@ class LocalTraining:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        owner = "LocalTraining"
-        _check_number(owner, "learning_rate", self.learning_rate, 0.0, open_low=True)
-        _check_integer(owner, "epochs", self.epochs, 1)
+        check_number("LocalTraining.learning_rate", self.learning_rate, 0.0, open_low=True)
+        check_integer("LocalTraining.epochs", self.epochs, 1)
         if self.batch_size is not None:
-            _check_integer(owner, "batch_size", self.batch_size, 1)
-        _check_number(owner, "lr_decay", self.lr_decay, 0.0, open_low=True)
-        _check_number(owner, "weight_decay", self.weight_decay, 0.0)
+            check_integer("LocalTraining.batch_size", self.batch_size, 1)
+        check_number("LocalTraining.lr_decay", self.lr_decay, 0.0, open_low=True)
+        check_number("LocalTraining.weight_decay", self.weight_decay, 0.0)
         if self.clip_norm is not None:
-            _check_number(owner, "clip_norm", self.clip_norm, 0.0, open_low=True)
-        _check_integer(owner, "seed", self.seed, 0, 2**31 - 1)
+            check_number("LocalTraining.clip_norm", self.clip_norm, 0.0, open_low=True)
+        check_integer("LocalTraining.seed", self.seed, 0, 2**31 - 1)

@@ -9,11 +9,10 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_fen import validation
+from tff_fen import mean_aggregation, validation
+from tff_fen.checks import check_type
 from tff_fen.client_training import Trainer
 from tff_fen.config import ElasticNet, LocalTraining
-
-_FACTORIES = (tff.aggregators.WeightedAggregationFactory, tff.aggregators.UnweightedAggregationFactory)
 
 
 def build_fed_avg(
@@ -76,8 +75,7 @@ def build_fed_avg(
 
     @tff.tensorflow.computation()
     def initial_weights() -> tff.learning.models.ModelWeights:
-        weights = tff.learning.models.ModelWeights(*model.initial_weights)
-        return tf.nest.map_structure(tf.convert_to_tensor, weights)
+        return trainer.initial_weights()
 
     return tff.learning.templates.compose_learning_process(
         initial_weights,
@@ -92,14 +90,10 @@ def _resolve_aggregation(
     aggregator: Any | None, client_weighting: Any | None
 ) -> tuple[tff.aggregators.WeightedAggregationFactory, tff.learning.ClientWeighting]:
     """Returns a weighted factory and the clients' weighting, or raises if the two do not fit."""
-    if aggregator is None:
-        # TFF's plain mean divides by the sum of the weights even when every client sat the round out.
-        aggregator = tff.aggregators.MeanFactory(no_nan_division=True)
-    validation.check_type("aggregator", aggregator, _FACTORIES, "Pass a factory of tff.aggregators, not a process.")
+    aggregator = mean_aggregation.default_factory() if aggregator is None else aggregator
+    mean_aggregation.check_factory("aggregator", aggregator)
     if client_weighting is not None:
-        validation.check_type(
-            "client_weighting", client_weighting, tff.learning.ClientWeighting, "Use NUM_EXAMPLES or UNIFORM."
-        )
+        check_type("client_weighting", client_weighting, tff.learning.ClientWeighting, "Use NUM_EXAMPLES or UNIFORM.")
     by_examples, uniform = tff.learning.ClientWeighting.NUM_EXAMPLES, tff.learning.ClientWeighting.UNIFORM
     if isinstance(aggregator, tff.aggregators.WeightedAggregationFactory):
         return aggregator, client_weighting or by_examples
@@ -108,7 +102,7 @@ def _resolve_aggregation(
             f"client_weighting=NUM_EXAMPLES needs a weighted aggregator, found the unweighted "
             f"{type(aggregator).__name__}, which ignores weights. Use UNIFORM or a weighted factory."
         )
-    return tff.aggregators.as_weighted_aggregator(aggregator), uniform
+    return mean_aggregation.as_weighted(aggregator), uniform
 
 
 def _build_client_work(
@@ -128,10 +122,8 @@ def _build_client_work(
         round_number: tf.Tensor, weights: tff.learning.models.ModelWeights, dataset: tf.data.Dataset
     ) -> tuple[tff.learning.templates.ClientResult, collections.OrderedDict[str, Any]]:
         result = trainer.train(weights, dataset, round_number)
-        # num_examples is 0 for a client that has no data or is not finite.
-        weight = tf.cast(result.num_examples, tf.float32)
-        if client_weighting is tff.learning.ClientWeighting.UNIFORM:
-            weight = tf.sign(weight)
+        by_examples = client_weighting is tff.learning.ClientWeighting.NUM_EXAMPLES
+        weight = tf.cast(result.num_examples, tf.float32) if by_examples else result.contributes
         update = tff.learning.templates.ClientResult(result.delta, weight)
         return update, trainer.unfinalized_metrics(weights.trainable, result)
 

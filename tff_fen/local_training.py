@@ -48,6 +48,11 @@ class LocalResult(NamedTuple):
     metrics_state: Any
     is_finite: tf.Tensor
 
+    @property
+    def contributes(self) -> tf.Tensor:
+        """float32, 1, or 0 for a client that has no data or is not finite."""
+        return tf.cast(self.num_examples > 0, tf.float32)
+
 
 Tensors = tuple[tf.Tensor, ...]
 

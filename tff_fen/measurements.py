@@ -10,7 +10,9 @@ from __future__ import annotations
 import collections
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
+import tensorflow_federated as tff
 
 BIN_WIDTH = 0.01
 """Width of the paper's histogram bins."""
@@ -86,3 +88,33 @@ def finalize_message(
         else:
             measured[name] = tf.math.divide_no_nan(total, clients)
     return measured
+
+
+def federated_drift(delta: tff.Value, weight: tff.Value, aggregate: tff.Value) -> tff.Value:
+    """Returns how far the local models lie from their mean: `sqrt(mean_k |delta_k - mean delta|^2)`, at SERVER.
+
+    It is formed as `mean_k |delta_k|^2 - |mean delta|^2`, so that one number a client goes
+    up and nothing comes back down; an aggregator that adds noise adds it here too.
+
+    Args:
+      delta: `{W}@CLIENTS`.
+      weight: `{float32}@CLIENTS`, 1 for the clients that count, else 0.
+      aggregate: `<mean=W,count=float32>@SERVER`, of `mean_aggregation.build_mean_and_count`.
+    """
+    delta_type = delta.type_signature.member
+
+    @tff.tensorflow.computation(delta_type, np.float32)
+    def squared_norm(delta: Any, weight: tf.Tensor) -> tf.Tensor:
+        return tf.cast(weight, tf.float64) * _squared_norm(delta)
+
+    @tff.tensorflow.computation(np.float64, np.float32, aggregate.type_signature.member)
+    def deviation(total: tf.Tensor, count: tf.Tensor, aggregate: Any) -> tf.Tensor:
+        mean_square = tf.math.divide_no_nan(total, tf.cast(count, tf.float64))
+        return tf.cast(tf.sqrt(tf.nn.relu(mean_square - _squared_norm(aggregate["mean"]))), tf.float32)
+
+    total = tff.federated_sum(tff.federated_map(squared_norm, (delta, weight)))
+    return tff.federated_map(deviation, (total, tff.federated_sum(weight), aggregate))
+
+
+def _squared_norm(structure: Any) -> tf.Tensor:
+    return tf.reduce_sum(tf.square(tf.cast(flatten(structure), tf.float64)))

@@ -1,4 +1,4 @@
-"""Checks of what users hand to the builders, made before TFF sees it."""
+"""Checks of models and configurations that users hand to the builders, made before TFF sees them."""
 
 from __future__ import annotations
 
@@ -8,15 +8,8 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_fen.checks import check_type
 from tff_fen.config import ElasticNet, LocalTraining
-
-
-def check_type(name: str, value: Any, expected: type | tuple[type, ...], advice: str) -> None:
-    """Raises a `TypeError` naming argument, found type and `advice` unless `value` is of type `expected`."""
-    if not isinstance(value, expected):
-        kinds = expected if isinstance(expected, tuple) else (expected,)
-        names = " or ".join(kind.__name__ for kind in kinds)
-        raise TypeError(f"{name} must be a {names}, found {value!r} of type {type(value).__name__}. {advice}")
 
 
 def check_training(model: Any, elastic_net: Any, local_training: Any) -> None:
@@ -47,7 +40,7 @@ def _check_input_spec(spec: Any, local_training: LocalTraining) -> None:
     is_pair = isinstance(spec, tuple | list) and len(spec) == 2
     is_mapping = isinstance(spec, Mapping) and set(spec) == {"x", "y"}
     if not (is_pair or is_mapping):
-        raise TypeError(f"model.input_spec must be a pair (x, y) or a mapping with the keys 'x' and 'y', found {spec!r}.")
+        raise TypeError(f"model.input_spec must be a pair (x, y) or a mapping of 'x' and 'y', found {spec!r}.")
     if local_training.batch_size is None:
         return
     for leaf in tf.nest.flatten(spec):

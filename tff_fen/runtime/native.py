@@ -15,8 +15,10 @@ _WORKER_NAME = "worker_binary"
 _THREADS_VARIABLE = "TF_NUM_INTRAOP_THREADS"
 
 
-def set_native_context(max_concurrent_clients: int | None = None, threads_per_client: int = 1) -> None:
-    """Makes TFF's C++ worker the default runtime, with whole clients as the unit of parallelism.
+def create_native_context(
+    max_concurrent_clients: int | None = None, threads_per_client: int = 1
+) -> tff.framework.SyncExecutionContext:
+    """Starts a TFF C++ worker with whole clients as the unit of parallelism and returns its context.
 
     TFF's default gives every TensorFlow operation of every client all cores; the clients
     then wait for each other inside each operation. One thread a client and as many
@@ -27,21 +29,27 @@ def set_native_context(max_concurrent_clients: int | None = None, threads_per_cl
       max_concurrent_clients: clients computed at once, by default the number of cores.
       threads_per_client: threads for one operation of one client.
     """
-    cores = len(os.sched_getaffinity(0))
-    tff.backends.native.set_sync_local_cpp_execution_context(
-        max_concurrent_computation_calls=max_concurrent_clients or cores
+    context = tff.backends.native.create_sync_local_cpp_execution_context(
+        max_concurrent_computation_calls=max_concurrent_clients or len(os.sched_getaffinity(0))
     )
     # The worker reads its thread count from the environment it is started in, and TFF starts it at the
     # first computation: run one now, so that the variable need not stay set in this process.
     before = os.environ.get(_THREADS_VARIABLE)
     os.environ[_THREADS_VARIABLE] = str(threads_per_client)
     try:
-        tff.federated_computation(lambda: tff.federated_value(np.int32(0), tff.SERVER))()
+        with tff.framework.get_context_stack().install(context):
+            tff.federated_computation(lambda: tff.federated_value(np.int32(0), tff.SERVER))()
     finally:
         if before is None:
             del os.environ[_THREADS_VARIABLE]
         else:
             os.environ[_THREADS_VARIABLE] = before
+    return context
+
+
+def set_native_context(max_concurrent_clients: int | None = None, threads_per_client: int = 1) -> None:
+    """Makes the context of `create_native_context` TFF's default runtime."""
+    tff.framework.set_default_context(create_native_context(max_concurrent_clients, threads_per_client))
 
 
 class _EndedContext(tff.framework.SyncContext):

@@ -1,0 +1,1 @@
+"""Data sets and Keras models to train on."""

@@ -1,0 +1,33 @@
+"""Checks of single values, with errors that name the value found and what is allowed."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from typing import Any
+
+
+def check_number(name: str, value: Any, low: float, *, open_low: bool = False) -> None:
+    """Raises unless `value` is a finite real number >= `low` (> `low` if `open_low`)."""
+    allowed = f"a finite number {'>' if open_low else '>='} {low:g}"
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{name} must be {allowed}, found {value!r} of type {type(value).__name__}.")
+    if not math.isfinite(value) or value < low or (open_low and value == low):
+        raise ValueError(f"{name} must be {allowed}, found {value!r}.")
+
+
+def check_integer(name: str, value: Any, low: int, high: int | None = None) -> None:
+    """Raises unless `value` is an integer in [`low`, `high`]."""
+    allowed = f"an integer >= {low}" if high is None else f"an integer from {low} to {high}"
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise TypeError(f"{name} must be {allowed}, found {value!r} of type {type(value).__name__}.")
+    if value < low or (high is not None and value > high):
+        raise ValueError(f"{name} must be {allowed}, found {value!r}.")
+
+
+def check_type(name: str, value: Any, expected: type | tuple[type, ...], advice: str) -> None:
+    """Raises a `TypeError` naming argument, found type and `advice` unless `value` is of type `expected`."""
+    if not isinstance(value, expected):
+        kinds = expected if isinstance(expected, tuple) else (expected,)
+        names = " or ".join(kind.__name__ for kind in kinds)
+        raise TypeError(f"{name} must be a {names}, found {value!r} of type {type(value).__name__}. {advice}")

@@ -1,0 +1,208 @@
+"""FedElasticNet for FedDyn: the paper's Algorithm 3."""
+
+from __future__ import annotations
+
+import collections
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_fen import mean_aggregation, measurements, stateful_process, validation
+from tff_fen.checks import check_integer
+from tff_fen.client_training import Trainer
+from tff_fen.config import ElasticNet, LocalTraining
+from tff_fen.stateful_process import ClientOutput, StatefulAggregation, StatefulClientProcess
+
+
+class FedDynClientState(NamedTuple):
+    """A client's state: its id, and `gradient` g_k, the algorithm's estimate of grad L_k at its last model."""
+
+    client_id: Any
+    gradient: Any
+
+
+def build_fed_dyn(
+    model: tff.learning.models.FunctionalModel,
+    elastic_net: ElasticNet,
+    local_training: LocalTraining,
+    *,
+    num_clients: int,
+    aggregator: tff.aggregators.AggregationFactory | None = None,
+    sign_aggregator: tff.aggregators.AggregationFactory | None = None,
+    measurements: bool = True,
+    metrics_aggregator: Any | None = None,
+) -> StatefulClientProcess:
+    """Builds Algorithm 3, FedElasticNet for FedDyn (FedDyn itself with `l1 = threshold = 0`).
+
+        client   w ~ argmin L_k(w) - <g_k, w> + l2/2 |w - theta|^2 + l1 |w - theta|_1
+                 delta_k = w - theta, then the threshold;  g_k' = g_k - l2 delta_k - l1 sign(delta_k)
+        server   h' = h - (l2/m) sum_k delta_k - (l1/m) sum_k sign(delta_k)
+                 theta' = theta + mean_k delta_k - h'/l2
+
+    All three uses of delta_k take what is sent, after the threshold, with sign(0) = 0;
+    then `h` is the mean of g_k over all m clients after every round.
+
+    The result is a `tff.templates.IterativeProcess` (see `StatefulClientProcess`):
+
+        initialize: ( -> S@SERVER)
+        initialize_client: (int64 -> FedDynClientState(client_id=int64, gradient=W))
+        next: (<S@SERVER, {ClientInput(state=FedDynClientState, data=B*)}@CLIENTS> ->
+               RoundOutput(state=S@SERVER, client_states={FedDynClientState}@CLIENTS, metrics=M@SERVER))
+
+    `state.aggregator["h"]` is h. `get_model_weights(state)` gives theta and
+    `get_average_weights(state)` gives gamma = theta + h/l2, the mean of the last
+    participants' models, which FedDyn's own code tests.
+
+    A client without data, or that is not finite, contributes nothing and keeps its
+    state. If nobody contributes, the model stays.
+
+    Privacy: with l1 > 0 two aggregates of each client's delta leave the aggregator, its
+    mean and the mean of its signs. With delta clipped to norm C1 and its signs to norm C2,
+    one client changes the pair (delta / C1, signs / C2) by at most sqrt(2) in norm;
+    two Gaussian mechanisms of noise multipliers z1 and z2 cost as much as one of
+    `(z1^-2 + z2^-2)^(-1/2)`. `tff_fen.build_dp_pair` builds the two from one budget.
+
+    Args:
+      model: a `tff.learning.models.FunctionalModel` with float32 weights.
+      elastic_net: l2 must be > 0.
+      local_training: the client's SGD.
+      num_clients: m, the size of the population, not of a round.
+      aggregator: a `tff.aggregators` factory of a mean for delta; the exact mean by default.
+      sign_aggregator: another for the signs; by default a second process of `aggregator`,
+        so that what protects delta protects the signs too. Not used when l1 = 0.
+      measurements: whether to measure messages (see `build_fed_avg`), the downlink
+        (`metrics["distributor"]`), `h_norm` and `drift` (`metrics["aggregator"]`).
+      metrics_aggregator: as for TFF's builders.
+
+    Returns:
+      A `StatefulClientProcess`.
+    """
+    validation.check_training(model, elastic_net, local_training)
+    check_integer("num_clients", num_clients, 1)
+    if elastic_net.l2 == 0.0:
+        raise ValueError("ElasticNet.l2 must be a finite number > 0 for FedDyn, which divides by it, found 0.0.")
+    aggregator = aggregator or mean_aggregation.default_factory()
+    sign_aggregator = sign_aggregator or aggregator
+    mean_aggregation.check_factory("aggregator", aggregator)
+    mean_aggregation.check_factory("sign_aggregator", sign_aggregator)
+    trainer = Trainer(model, elastic_net, local_training, measurements)
+    l1, l2 = elastic_net.l1, elastic_net.l2
+
+    @tff.tensorflow.computation(np.int64)
+    def initialize_client(client_id: tf.Tensor) -> FedDynClientState:
+        return FedDynClientState(client_id, trainer.zeros())
+
+    def client_work(
+        weights: Any, shared: Any, client: FedDynClientState, dataset: tf.data.Dataset, round_number: tf.Tensor
+    ) -> ClientOutput:
+        del shared
+        g = client.gradient
+        result = trainer.train(
+            weights,
+            dataset,
+            round_number,
+            client_id=client.client_id,
+            correction=tf.nest.map_structure(tf.negative, g),
+        )
+        # delta is 0 for a client that contributes nothing: its g_k stays as it is.
+        new_g = tf.nest.map_structure(lambda g, d: g - l2 * d - l1 * tf.sign(d), g, result.delta)
+        return ClientOutput(
+            result.delta,
+            result.contributes,
+            FedDynClientState(client.client_id, new_g),
+            trainer.unfinalized_metrics(weights.trainable, result),
+        )
+
+    def finalize(theta: Any, aggregate: Any) -> Any:
+        moved = tf.nest.map_structure(lambda t, d, h: t + d - h / l2, theta, aggregate["mean"], aggregate["h"])
+        nobody = tf.equal(aggregate["count"], 0.0)
+        return tf.nest.map_structure(lambda t, new: tf.where(nobody, t, new), theta, moved)
+
+    def average(theta: Any, aggregation_state: Any) -> Any:
+        return tf.nest.map_structure(lambda t, h: t + h / l2, theta, aggregation_state["h"])
+
+    return stateful_process.compose_stateful_process(
+        trainer,
+        initialize_client=initialize_client,
+        client_work=client_work,
+        aggregation=_build_aggregation(trainer, num_clients, aggregator, sign_aggregator),
+        finalize=finalize,
+        average=average,
+        metrics_aggregator=metrics_aggregator,
+    )
+
+
+def _build_aggregation(
+    trainer: Trainer, num_clients: int, aggregator: Any, sign_aggregator: Any
+) -> StatefulAggregation:
+    """Builds the aggregation that carries h; its result is `<mean=W,count=float32,h=W>`."""
+    l1, l2 = trainer.elastic_net.l1, trainer.elastic_net.l2
+    delta_type = trainer.weights_type.trainable
+    delta_mean = mean_aggregation.build_mean_and_count(aggregator, delta_type)
+    sign_mean = mean_aggregation.build_mean_and_count(sign_aggregator, delta_type) if l1 else None
+
+    @tff.tensorflow.computation()
+    def zeros() -> Any:
+        return trainer.zeros()
+
+    @tff.federated_computation()
+    def init_fn() -> Any:
+        return tff.federated_zip(
+            collections.OrderedDict(
+                h=tff.federated_eval(zeros, tff.SERVER),
+                delta=delta_mean.initialize(),
+                sign=sign_mean.initialize() if sign_mean else tff.federated_value((), tff.SERVER),
+            )
+        )
+
+    aggregate_type = delta_mean.next.type_signature.result.result.member
+
+    @tff.tensorflow.computation(delta_type, aggregate_type)
+    def add_deltas(h: Any, delta: Any) -> Any:
+        share = l2 / num_clients * delta["count"]
+        return tf.nest.map_structure(lambda h, mean: h - share * mean, h, delta["mean"])
+
+    @tff.tensorflow.computation(delta_type, aggregate_type)
+    def add_signs(h: Any, sign: Any) -> Any:
+        share = l1 / num_clients * sign["count"]
+        return tf.nest.map_structure(lambda h, mean: h - share * mean, h, sign["mean"])
+
+    @tff.tensorflow.computation(delta_type)
+    def signs(delta: Any) -> Any:
+        return tf.nest.map_structure(tf.sign, delta)
+
+    @tff.tensorflow.computation(delta_type)
+    def norm(value: Any) -> tf.Tensor:
+        return tf.linalg.global_norm(tf.nest.flatten(value))
+
+    @tff.federated_computation(
+        init_fn.type_signature.result,
+        tff.FederatedType(delta_type, tff.CLIENTS),
+        tff.FederatedType(np.float32, tff.CLIENTS),
+    )
+    def next_fn(state: Any, delta: Any, weight: Any) -> tff.templates.MeasuredProcessOutput:
+        delta_output = delta_mean.next(state["delta"], delta, weight)
+        h = tff.federated_map(add_deltas, (state["h"], delta_output.result))
+        measured = collections.OrderedDict(delta=delta_output.measurements)
+        sign_state = state["sign"]
+        if sign_mean:
+            sign_output = sign_mean.next(sign_state, tff.federated_map(signs, delta), weight)
+            h = tff.federated_map(add_signs, (h, sign_output.result))
+            sign_state = sign_output.state
+            measured["sign"] = sign_output.measurements
+        if trainer.measure:
+            measured["h_norm"] = tff.federated_map(norm, h)
+            measured["drift"] = measurements.federated_drift(delta, weight, delta_output.result)
+        result = collections.OrderedDict(mean=delta_output.result["mean"], count=delta_output.result["count"], h=h)
+        new_state = collections.OrderedDict(h=h, delta=delta_output.state, sign=sign_state)
+        return tff.templates.MeasuredProcessOutput(
+            tff.federated_zip(new_state), tff.federated_zip(result), tff.federated_zip(measured)
+        )
+
+    @tff.tensorflow.computation(init_fn.type_signature.result.member)
+    def get_shared(state: Any) -> Any:
+        return ()
+
+    return StatefulAggregation(tff.templates.AggregationProcess(init_fn, next_fn), get_shared)
