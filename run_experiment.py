@@ -42,9 +42,7 @@ class Result(NamedTuple):
     non_zeros: int
 
 
-@flags.multi_flags_validator(
-    ["clients", "clients_per_round"], message="--clients_per_round must be at most --clients"
-)
+@flags.multi_flags_validator(["clients", "clients_per_round"], message="--clients_per_round must be at most --clients")
 def _enough_clients(values: dict[str, int]) -> bool:
     return values["clients_per_round"] <= values["clients"]
 
@@ -55,7 +53,9 @@ def sample_clients(round_number: int) -> np.ndarray:
     return rng.choice(_CLIENTS.value, _CLIENTS_PER_ROUND.value, replace=False)
 
 
-def train(name: str, elastic_net: tff_fen.ElasticNet, local_training: tff_fen.LocalTraining, data: digits.Digits) -> Result:
+def train(
+    name: str, elastic_net: tff_fen.ElasticNet, local_training: tff_fen.LocalTraining, data: digits.Digits
+) -> Result:
     """Trains one method and returns its outcome."""
     process = tff_fen.build_fed_avg(digits.build_model(_SEED.value), elastic_net, local_training)
     data_sets = [tf.data.Dataset.from_tensors(client) for client in data.clients]
@@ -82,14 +82,17 @@ def main(argv: list[str]) -> None:
     if len(argv) > 1:
         raise app.UsageError(f"unknown arguments: {' '.join(argv[1:])}")
     # Everything a user may have got wrong is found out before the work starts.
-    local_training = tff_fen.LocalTraining(
-        _LEARNING_RATE.value, epochs=_EPOCHS.value, batch_size=_BATCH_SIZE.value, seed=_SEED.value
-    )
-    methods = {
-        "FedProx": tff_fen.ElasticNet(l2=_L2.value),
-        "Algorithm 1": tff_fen.ElasticNet(_L1.value, _L2.value, _THRESHOLD.value, _L1_STEP.value),
-    }
-    data = digits.load(_CLIENTS.value, _SEED.value)
+    try:
+        local_training = tff_fen.LocalTraining(
+            _LEARNING_RATE.value, epochs=_EPOCHS.value, batch_size=_BATCH_SIZE.value, seed=_SEED.value
+        )
+        methods = {
+            "FedProx": tff_fen.ElasticNet(l2=_L2.value),
+            "Algorithm 1": tff_fen.ElasticNet(_L1.value, _L2.value, _THRESHOLD.value, _L1_STEP.value),
+        }
+        data = digits.load(_CLIENTS.value, _SEED.value)
+    except ValueError as error:
+        raise app.UsageError(str(error)) from error
     tff_fen.runtime.set_native_context()
     print(
         f"digits: {sum(len(y) for _, y in data.clients)} training and {len(data.test[1])} test examples, "

@@ -12,7 +12,7 @@ from tests import models, rounds
 
 # The names of the server's and the clients' states.
 STATES = {"fed_dyn": ("h", "gradient"), "scaffold": ("control", "control")}
-BUILDERS = {"fed_dyn": tff_fen.build_fed_dyn, "scaffold": tff_fen.build_scaffold}
+BUILDERS: dict[str, Any] = {"fed_dyn": tff_fen.build_fed_dyn, "scaffold": tff_fen.build_scaffold}
 
 
 class Clients:

@@ -7,7 +7,7 @@ local model `w`, and every line is one line of an algorithm.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -134,13 +134,15 @@ class Population:
     def start(cls, theta: Weights, num_clients: int) -> Population:
         """All states zero."""
         zeros = [np.zeros_like(t, np.float64) for t in theta]
-        return cls([np.asarray(t, np.float64) for t in theta], zeros, [[z.copy() for z in zeros] for _ in range(num_clients)])
+        return cls(
+            [np.asarray(t, np.float64) for t in theta], zeros, [[z.copy() for z in zeros] for _ in range(num_clients)]
+        )
 
 
 def algorithm_2_round(
     loss_and_gradient: LossAndGradient,
     population: Population,
-    participants: dict[int, Sequence[Batch]],
+    participants: Mapping[int, Sequence[Batch]],
     local: Local,
     eta_g: float = 1.0,
 ) -> dict[int, LocalOutcome]:
@@ -149,7 +151,9 @@ def algorithm_2_round(
     outcomes, changes = {}, {}
     for k, batches in participants.items():
         c_k = population.clients[k]
-        outcomes[k] = local_steps(loss_and_gradient, theta, batches, local, [ci - cki for ci, cki in zip(c, c_k, strict=True)])
+        outcomes[k] = local_steps(
+            loss_and_gradient, theta, batches, local, [ci - cki for ci, cki in zip(c, c_k, strict=True)]
+        )
         new_c_k = [
             cki - ci + (-ri) / (len(batches) * local.lr)
             for cki, ci, ri in zip(c_k, c, outcomes[k].raw_delta, strict=True)
@@ -163,7 +167,10 @@ def algorithm_2_round(
 
 
 def algorithm_3_round(
-    loss_and_gradient: LossAndGradient, population: Population, participants: dict[int, Sequence[Batch]], local: Local
+    loss_and_gradient: LossAndGradient,
+    population: Population,
+    participants: Mapping[int, Sequence[Batch]],
+    local: Local,
 ) -> dict[int, LocalOutcome]:
     """Algorithm 3, lines 2 to 12, on `population` in place."""
     theta, h, m = population.theta, population.shared, len(population.clients)

@@ -9,9 +9,9 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tests import models, reference
 from tff_fen import ElasticNet, LocalTraining, client_data, local_training
 from tff_fen.client_training import Trainer
-from tests import models, reference
 
 Examples = tuple[np.ndarray, np.ndarray]
 

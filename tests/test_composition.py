@@ -11,6 +11,7 @@ import tensorflow_federated as tff
 
 import tff_fen
 from tests import models
+from tests.population import BUILDERS, Clients
 from tff_fen import ElasticNet, LocalTraining
 
 CLIENTS = [models.examples(n, features=160, seed=k) for k, n in enumerate((8, 12, 6, 9))]
@@ -38,7 +39,7 @@ FACTORIES: dict[str, Callable[[], tff.aggregators.AggregationFactory]] = {
 TOLERANCES = {
     "mean": 0.0,
     "unweighted_mean": 0.5,  # uniform weights instead of n_k
-    "dp": None,  # clips to 0.1 at first and adds noise: only finite and moved
+    "dp": np.inf,  # clips to 0.1 at first and adds noise: only finite and moved
     "compression": 0.2,
     "robust": 1e-6,
     "encoded": 0.2,
@@ -69,12 +70,69 @@ def test_fed_avg_composes(name: str) -> None:
         state = process.next(state, data_sets()).state
         trajectory.append(_flat(process, state))
     assert np.all(np.isfinite(trajectory)) and np.any(trajectory[1] != trajectory[2])
-    if TOLERANCES[name] is None:
-        assert np.any(trajectory[0] != trajectory[1])
-    else:
-        update = np.linalg.norm(expected - trajectory[0])
-        assert np.linalg.norm(trajectory[1] - expected) <= TOLERANCES[name] * update
+    assert np.any(trajectory[0] != trajectory[1])
+    update = np.linalg.norm(expected - trajectory[0])
+    assert np.linalg.norm(trajectory[1] - expected) <= TOLERANCES[name] * update
     assert state.client_work == 2
+
+
+# Bounds on how far h strays from mean g_k, or c from mean c_k, in two rounds, in units of the largest |h| or |c|. A
+# lossy inner aggregator breaks the invariant, because the clients know their own messages exactly;
+# `python -m benchmarks.invariant_drift` measures how much.
+LOSSLESS = {"mean": 1e-5, "unweighted_mean": 1e-5, "secure_sum": 1e-3}
+
+
+@pytest.mark.parametrize("name", sorted(FACTORIES))
+@pytest.mark.parametrize("algorithm", sorted(BUILDERS))
+def test_stateful_algorithms_compose(algorithm: str, name: str) -> None:
+    process = BUILDERS[algorithm](MODEL, PENALTIES, TRAINING, num_clients=len(CLIENTS), aggregator=FACTORIES[name]())
+    clients = Clients(algorithm, process, CLIENTS)
+    start = clients.theta
+    for participants in ((0, 1, 2, 3), (1, 2)):
+        clients.round(participants)
+    assert all(np.all(np.isfinite(w)) for w in (*clients.theta, *clients.shared))
+    assert any(np.any(a != b) for a, b in zip(start, clients.theta, strict=True))
+    gap = clients.invariant_gap() / max(float(np.abs(s).max()) for s in clients.shared)
+    if name in LOSSLESS:
+        assert gap <= LOSSLESS[name]
+    else:
+        assert gap > 1e-5, "lossy by design: an exact result means that it was not plugged in"
+
+
+def test_two_different_factories_in_one_process() -> None:
+    """DP for delta and for the signs, from one budget, with clips of their own."""
+    aggregator, sign_aggregator = tff_fen.build_dp_pair(0.0, len(CLIENTS), first_clip=1e6, second_clip=1e6)
+    process = tff_fen.build_fed_dyn(
+        MODEL,
+        PENALTIES,
+        TRAINING,
+        num_clients=len(CLIENTS),
+        aggregator=aggregator,
+        sign_aggregator=sign_aggregator,
+    )
+    clients = Clients("fed_dyn", process, CLIENTS)
+    clients.round(range(len(CLIENTS)))
+    # Without noise and with clips that do not bite the private sums are exact.
+    assert clients.invariant_gap() < 1e-6
+
+
+def test_dp_pair_costs_one_budget() -> None:
+    """Two Gaussian mechanisms of z1 and z2 compose to one of (z1^-2 + z2^-2)^(-1/2): measured on the noise itself."""
+    noise_multiplier, clips, num = 0.7, (2.0, 5.0), 4
+    value_type = tff.to_type((np.float32, [20000]))
+    multipliers = []
+    for factory, clip in zip(tff_fen.build_dp_pair(noise_multiplier, num, *clips), clips, strict=True):
+        process = factory.create(value_type)
+        output = process.next(process.initialize(), [np.zeros(20000, np.float32)] * num)
+        multipliers.append(np.std(output.result) * num / clip)
+    assert sum(z**-2.0 for z in multipliers) ** -0.5 == pytest.approx(noise_multiplier, rel=0.03)
+
+
+@pytest.mark.parametrize("bad", [dict(noise_multiplier=-1.0), dict(first_clip=0.0), dict(clients_per_round=0)])
+def test_dp_pair_rejects(bad: dict[str, float]) -> None:
+    good = dict(noise_multiplier=1.0, clients_per_round=4, first_clip=1.0, second_clip=1.0)
+    with pytest.raises(ValueError, match=f"{next(iter(bad))} must be a finite number"):
+        tff_fen.build_dp_pair(**(good | bad))
 
 
 def test_compression_does_quantise() -> None:

@@ -212,9 +212,15 @@ def test_an_aggregate_that_is_not_finite_is_refused() -> None:
 
 
 def test_no_retracing_for_new_rounds_sizes_or_numbers_of_clients() -> None:
-    model, traces = models.softmax_regression(), []
+    model = models.softmax_regression()
+    traces: list[int] = []
     inner = model._loss_fn
-    model._loss_fn = lambda *args, **kwargs: (traces.append(1), inner(*args, **kwargs))[1]
+
+    def counting(*args: Any, **kwargs: Any) -> Any:
+        traces.append(1)
+        return inner(*args, **kwargs)
+
+    model._loss_fn = counting
     process = tff_fen.build_fed_avg(model, ElasticNet(), LocalTraining(0.1, batch_size=4))
     built = len(traces)
     state = process.initialize()
@@ -327,9 +333,7 @@ def test_runs_in_tffs_simulation_loop() -> None:
 class _Clients(tff.program.FederatedDataSource, tff.program.FederatedDataSourceIterator):
     """Hands out the first clients each round. (TFF's DatasetDataSource cannot be copied, which train_model does.)"""
 
-    federated_type = tff.FederatedType(
-        tff.SequenceType(tff.types.tensorflow_to_type(models.spec(6))), tff.CLIENTS
-    )
+    federated_type = tff.FederatedType(tff.SequenceType(tff.types.tensorflow_to_type(models.spec(6))), tff.CLIENTS)
 
     def iterator(self) -> _Clients:
         return self

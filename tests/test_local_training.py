@@ -1,14 +1,15 @@
 """The local loop against the NumPy listing, and the facts of the mathematics it must obey."""
 
 import collections
+import itertools
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tff_fen import ElasticNet, LocalTraining, local_training
 from tests import models, reference, rounds
+from tff_fen import ElasticNet, LocalTraining, local_training
 
 ALL_ON = LocalTraining(0.3, epochs=3, batch_size=4, lr_decay=0.9, weight_decay=0.02, clip_norm=0.8, seed=5)
 PENALTIES = [
@@ -17,7 +18,7 @@ PENALTIES = [
     ElasticNet(l1=0.02, l2=0.3, threshold=0.04),
     ElasticNet(l1=0.02, l2=0.3, threshold=0.04, l1_step="proximal"),
 ]
-TWINS = {
+TWINS: dict[str, Any] = {
     "softmax_regression": (models.softmax_regression, reference.softmax_regression),
     "two_layer_mlp": (models.two_layer_mlp, reference.two_layer_mlp),
 }
@@ -120,7 +121,7 @@ def test_larger_l2_ends_nearer_to_theta() -> None:
             models.softmax_regression(), models.examples(20), ElasticNet(l2=l2), LocalTraining(0.1, epochs=20)
         )
         distances.append(np.sqrt(sum(float((d**2).sum()) for d in result.delta)))
-    assert all(nearer < 0.95 * farther for farther, nearer in zip(distances, distances[1:], strict=False)), distances
+    assert all(nearer < 0.95 * farther for farther, nearer in itertools.pairwise(distances)), distances
 
 
 def test_a_coordinate_that_nothing_moves_stays_exactly_zero() -> None:

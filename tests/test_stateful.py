@@ -27,7 +27,7 @@ from tests.population import BUILDERS, Clients
 from tff_fen import ElasticNet, LocalTraining
 
 ALGORITHMS = sorted(BUILDERS)
-REFERENCE_ROUNDS = {"fed_dyn": reference.algorithm_3_round, "scaffold": reference.algorithm_2_round}
+REFERENCE_ROUNDS: dict[str, Any] = {"fed_dyn": reference.algorithm_3_round, "scaffold": reference.algorithm_2_round}
 SIZES = (5, 9, 2, 7, 12)
 DATA = [models.examples(n, seed=k) for k, n in enumerate(SIZES)]
 PENALTIES = {
@@ -219,7 +219,9 @@ def test_measurements_of_server_state_drift_and_downlink(algorithm: str) -> None
     assert downlink["theta"]["non_zeros"] == sum(np.count_nonzero(t) for t in theta)
     if algorithm == "scaffold":
         assert downlink["shared"]["norm"] == pytest.approx(np.sqrt(sum(float((s**2).sum()) for s in shared)), rel=1e-5)
-        changes = [np.concatenate([(a - b).ravel() for a, b in zip(clients.own(k), own[k], strict=True)]) for k in (1, 3)]
+        changes = [
+            np.concatenate([(a - b).ravel() for a, b in zip(clients.own(k), own[k], strict=True)]) for k in (1, 3)
+        ]
         control = metrics["client_work"]["train"]["control"]
         assert control["non_zeros"] == sum(np.count_nonzero(c) for c in changes)
         assert control["norm"] == pytest.approx(np.mean([np.linalg.norm(c) for c in changes]), rel=1e-4)
@@ -263,7 +265,7 @@ def test_clients_that_bring_nothing_keep_their_state(algorithm: str) -> None:
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("inner", [None, tff.aggregators.MeanFactory(), tff.aggregators.UnweightedMeanFactory()])
 def test_a_round_in_which_nobody_contributes(algorithm: str, inner: Any) -> None:
-    """Nothing moves: with an unweighted mean too, where the client counts as one that sent zeros (but for FedDyn's h)."""
+    """Nothing moves; an unweighted mean counts the client as one that sent zeros."""
     clients = build(algorithm, aggregator=inner)
     clients.round((0, 1))
     clients.data_sets[2] = models.dataset(*NAN_DATA)
@@ -334,7 +336,12 @@ def test_type_signatures(algorithm: str) -> None:
     [
         ("fed_dyn", dict(elastic_net=ElasticNet(l1=0.1)), ValueError, r"l2 must be a finite number > 0 for FedDyn"),
         ("fed_dyn", dict(num_clients=0), ValueError, "num_clients must be an integer >= 1, found 0"),
-        ("scaffold", dict(num_clients=10.0), TypeError, "num_clients must be an integer >= 1, found 10.0 of type float"),
+        (
+            "scaffold",
+            dict(num_clients=10.0),
+            TypeError,
+            "num_clients must be an integer >= 1, found 10.0 of type float",
+        ),
         ("scaffold", dict(server_learning_rate=0.0), ValueError, "server_learning_rate must be a finite number > 0"),
         ("scaffold", dict(control_threshold=-1.0), ValueError, "control_threshold must be a finite number >= 0"),
         ("fed_dyn", dict(aggregator="mean"), TypeError, "^aggregator must be a WeightedAggregationFactory or"),

@@ -6,13 +6,14 @@ from tff_fen.dp import build_dp_pair
 from tff_fen.fed_avg import build_fed_avg
 from tff_fen.fed_dyn import build_fed_dyn
 from tff_fen.scaffold import build_scaffold
-from tff_fen.stateful_process import ClientInput
+from tff_fen.stateful_process import ClientInput, StatefulClientProcess
 
 __all__ = [
     "L1_STEPS",
     "ClientInput",
     "ElasticNet",
     "LocalTraining",
+    "StatefulClientProcess",
     "build_dp_pair",
     "build_fed_avg",
     "build_fed_dyn",

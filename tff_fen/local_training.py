@@ -131,9 +131,7 @@ def train(
             packed = tf.nest.pack_sequence_as(trainable, weights)
             output = model.predict_on_batch((packed, non_trainable), x, training=True)
             loss = model.loss(output=output, label=y)
-        descent = tape.gradient(
-            loss, weights, output_gradients=-lr, unconnected_gradients=tf.UnconnectedGradients.ZERO
-        )
+        descent = tape.gradient(loss, weights, output_gradients=-lr, unconnected_gradients=tf.UnconnectedGradients.ZERO)
         num_examples = tf.shape(tf.nest.flatten(output)[0])[0]
         batch_output = tff.learning.models.BatchOutput(loss=loss, predictions=output, num_examples=num_examples)
         return _Carry(
@@ -154,9 +152,7 @@ def train(
             metrics_state=model.initialize_metrics_state(),
         ),
     )
-    is_finite = tf.reduce_all(
-        tf.stack([tf.reduce_all(tf.math.is_finite(x)) for x in (end.loss_sum, *end.delta)])
-    )
+    is_finite = tf.reduce_all(tf.stack([tf.reduce_all(tf.math.is_finite(x)) for x in (end.loss_sum, *end.delta)]))
 
     def if_finite(value: Any, otherwise: Any) -> Any:
         return tf.nest.map_structure(lambda v, o: tf.where(is_finite, v, o), value, otherwise)

@@ -16,7 +16,6 @@ import tensorflow_federated as tff
 from tff_fen.checks import check_type
 
 FACTORIES = (tff.aggregators.WeightedAggregationFactory, tff.aggregators.UnweightedAggregationFactory)
-Factory = tff.aggregators.AggregationFactory
 
 
 def default_factory() -> tff.aggregators.WeightedAggregationFactory:
@@ -30,14 +29,16 @@ def check_factory(name: str, factory: Any) -> None:
     check_type(name, factory, FACTORIES, "Pass a factory of tff.aggregators, not a process.")
 
 
-def as_weighted(factory: Factory) -> tff.aggregators.WeightedAggregationFactory:
+def as_weighted(factory: tff.aggregators.AggregationFactory) -> tff.aggregators.WeightedAggregationFactory:
     """Returns `factory`, with weights that are ignored if it takes none."""
     if isinstance(factory, tff.aggregators.WeightedAggregationFactory):
         return factory
     return tff.aggregators.as_weighted_aggregator(factory)
 
 
-def build_mean_and_count(factory: Factory, value_type: tff.Type) -> tff.templates.AggregationProcess:
+def build_mean_and_count(
+    factory: tff.aggregators.AggregationFactory, value_type: tff.Type
+) -> tff.templates.AggregationProcess:
     """Builds the mean of `factory` together with the number of clients it is of.
 
     Each client comes with a weight of 1, or of 0 if it has nothing to contribute. An

@@ -177,9 +177,7 @@ def _build_aggregation(
         delta_output = delta_mean.next(state["delta"], message["delta"], weight)
         control_output = control_mean.next(state["control_change"], message["control"], weight)
         control = tff.federated_map(add_changes, (state["control"], control_output.result))
-        measured = collections.OrderedDict(
-            delta=delta_output.measurements, control_change=control_output.measurements
-        )
+        measured = collections.OrderedDict(delta=delta_output.measurements, control_change=control_output.measurements)
         if trainer.measure:
             measured["control_norm"] = tff.federated_map(norm, control)
             measured["drift"] = measurements.federated_drift(message["delta"], weight, delta_output.result)

@@ -195,9 +195,7 @@ def compose_stateful_process(
             )
         )
         metrics = collections.OrderedDict(
-            client_work=collections.OrderedDict(
-                train=metrics_aggregator(trainer.finalize_metrics)(output.metrics)
-            ),
+            client_work=collections.OrderedDict(train=metrics_aggregator(trainer.finalize_metrics)(output.metrics)),
             aggregator=aggregated.measurements,
         )
         if trainer.measure:
