@@ -14,13 +14,12 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import sys
 from typing import NamedTuple
 
-import numpy as np
 import tensorflow as tf
 import tqdm
 from absl import app, flags
 
 import tff_fen
-from tasks import digits
+from tasks import digits, sampling
 
 _ROUNDS = flags.DEFINE_integer("rounds", 30, "Rounds of training.", lower_bound=1)
 _CLIENTS = flags.DEFINE_integer("clients", 20, "Clients the training set is split into.", lower_bound=1)
@@ -47,12 +46,6 @@ def _enough_clients(values: dict[str, int]) -> bool:
     return values["clients_per_round"] <= values["clients"]
 
 
-def sample_clients(round_number: int) -> np.ndarray:
-    """Returns the clients of a round, a pure function of (seed, round)."""
-    rng = np.random.default_rng((_SEED.value, round_number))
-    return rng.choice(_CLIENTS.value, _CLIENTS_PER_ROUND.value, replace=False)
-
-
 def train(
     name: str, elastic_net: tff_fen.ElasticNet, local_training: tff_fen.LocalTraining, data: digits.Digits
 ) -> Result:
@@ -66,7 +59,8 @@ def train(
     interval = 0.1 if sys.stderr.isatty() else 10.0
     progress = tqdm.trange(_ROUNDS.value, desc=f"{name:11}", unit="round", mininterval=interval)
     for t in progress:
-        output = process.next(state, [data_sets[k] for k in sample_clients(t)])
+        chosen = sampling.sample_uniform(t, _CLIENTS.value, _CLIENTS_PER_ROUND.value, _SEED.value)
+        output = process.next(state, [data_sets[k] for k in chosen])
         state = output.state
         process.get_model_weights(state).assign_weights_to(keras_model)
         predicted = keras_model.predict_on_batch(data.test[0]).argmax(1)
