@@ -53,6 +53,10 @@ class Trainer(NamedTuple):
         """Zeros like the trainable weights."""
         return tf.nest.map_structure(tf.zeros_like, self.initial_weights().trainable)
 
+    def federated_zeros(self) -> tff.Value:
+        """Zeros like the trainable weights, `W@SERVER`."""
+        return tff.federated_eval(tff.tensorflow.computation(self.zeros), tff.SERVER)
+
     @property
     def size(self) -> int:
         """d, the number of trainable parameters."""

@@ -143,15 +143,11 @@ def _build_aggregation(
     delta_mean = mean_aggregation.build_mean_and_count(aggregator, delta_type)
     sign_mean = mean_aggregation.build_mean_and_count(sign_aggregator, delta_type) if l1 else None
 
-    @tff.tensorflow.computation()
-    def zeros() -> Any:
-        return trainer.zeros()
-
     @tff.federated_computation()
     def init_fn() -> Any:
         return tff.federated_zip(
             collections.OrderedDict(
-                h=tff.federated_eval(zeros, tff.SERVER),
+                h=trainer.federated_zeros(),
                 delta=delta_mean.initialize(),
                 sign=sign_mean.initialize() if sign_mean else tff.federated_value((), tff.SERVER),
             )
@@ -173,10 +169,6 @@ def _build_aggregation(
     def signs(delta: Any) -> Any:
         return tf.nest.map_structure(tf.sign, delta)
 
-    @tff.tensorflow.computation(delta_type)
-    def norm(value: Any) -> tf.Tensor:
-        return tf.linalg.global_norm(tf.nest.flatten(value))
-
     @tff.federated_computation(
         init_fn.type_signature.result,
         tff.FederatedType(delta_type, tff.CLIENTS),
@@ -193,7 +185,7 @@ def _build_aggregation(
             sign_state = sign_output.state
             measured["sign"] = sign_output.measurements
         if trainer.measure:
-            measured["h_norm"] = tff.federated_map(norm, h)
+            measured["h_norm"] = measurements.federated_norm(h)
             measured["drift"] = measurements.federated_drift(delta, weight, delta_output.result)
         result = collections.OrderedDict(mean=delta_output.result["mean"], count=delta_output.result["count"], h=h)
         new_state = collections.OrderedDict(h=h, delta=delta_output.state, sign=sign_state)

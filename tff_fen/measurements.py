@@ -90,6 +90,16 @@ def finalize_message(
     return measured
 
 
+def federated_norm(value: tff.Value) -> tff.Value:
+    """Returns the Euclidean norm of a structure at SERVER, `float32@SERVER`."""
+
+    @tff.tensorflow.computation(value.type_signature.member)
+    def norm(value: Any) -> tf.Tensor:
+        return tf.linalg.global_norm(tf.nest.flatten(value))
+
+    return tff.federated_map(norm, value)
+
+
 def federated_drift(delta: tff.Value, weight: tff.Value, aggregate: tff.Value) -> tff.Value:
     """Returns how far the local models lie from their mean: `sqrt(mean_k |delta_k - mean delta|^2)`, at SERVER.
 

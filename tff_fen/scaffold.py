@@ -143,15 +143,11 @@ def _build_aggregation(
     delta_mean = mean_aggregation.build_mean_and_count(aggregator, delta_type)
     control_mean = mean_aggregation.build_mean_and_count(control_aggregator, delta_type)
 
-    @tff.tensorflow.computation()
-    def zeros() -> Any:
-        return trainer.zeros()
-
     @tff.federated_computation()
     def init_fn() -> Any:
         return tff.federated_zip(
             collections.OrderedDict(
-                control=tff.federated_eval(zeros, tff.SERVER),
+                control=trainer.federated_zeros(),
                 delta=delta_mean.initialize(),
                 control_change=control_mean.initialize(),
             )
@@ -161,10 +157,6 @@ def _build_aggregation(
     def add_changes(control: Any, change: Any) -> Any:
         share = change["count"] / num_clients
         return tf.nest.map_structure(lambda c, mean: c + share * mean, control, change["mean"])
-
-    @tff.tensorflow.computation(delta_type)
-    def norm(value: Any) -> tf.Tensor:
-        return tf.linalg.global_norm(tf.nest.flatten(value))
 
     message_type = tff.to_type(collections.OrderedDict(delta=delta_type, control=delta_type))
 
@@ -179,7 +171,7 @@ def _build_aggregation(
         control = tff.federated_map(add_changes, (state["control"], control_output.result))
         measured = collections.OrderedDict(delta=delta_output.measurements, control_change=control_output.measurements)
         if trainer.measure:
-            measured["control_norm"] = tff.federated_map(norm, control)
+            measured["control_norm"] = measurements.federated_norm(control)
             measured["drift"] = measurements.federated_drift(message["delta"], weight, delta_output.result)
         new_state = collections.OrderedDict(
             control=control, delta=delta_output.state, control_change=control_output.state
