@@ -11,7 +11,7 @@ PY := .venv/bin/python
 REAP := $(PY) tools/reap.py $(PY)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test test-long lint lock lock-check bench clean
+.PHONY: help venv run test lint lock lock-check bench clean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
@@ -23,10 +23,7 @@ run: venv ## Run the experiment: make run ARGS="..."
 	@exec $(REAP) run_experiment.py $(ARGS)
 
 test: venv ## Run the quick tests
-	@exec $(REAP) -m pytest -q -m "not long" tests $(ARGS)
-
-test-long: venv ## Run the long tests
-	@exec $(REAP) -m pytest -q -m long tests $(ARGS)
+	@exec $(REAP) -m pytest -q tests $(ARGS)
 
 lint: venv ## Check style and types
 	@$(PY) -m ruff check .

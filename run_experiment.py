@@ -57,7 +57,7 @@ def train(
     result = Result(0.0, 0)
     # A bar on a terminal; in a log a line now and then.
     interval = 0.1 if sys.stderr.isatty() else 10.0
-    progress = tqdm.trange(_ROUNDS.value, desc=f"{name:11}", unit="round", mininterval=interval)
+    progress = tqdm.trange(_ROUNDS.value, desc=f"{name:17}", unit="round", mininterval=interval)
     for t in progress:
         chosen = sampling.sample_uniform(t, _CLIENTS.value, _CLIENTS_PER_ROUND.value, _SEED.value)
         output = process.next(state, [data_sets[k] for k in chosen])
@@ -80,9 +80,12 @@ def main(argv: list[str]) -> None:
         local_training = tff_fen.LocalTraining(
             _LEARNING_RATE.value, epochs=_EPOCHS.value, batch_size=_BATCH_SIZE.value, seed=_SEED.value
         )
+        # Beside the two methods the ablations that tell what the threshold does and what the l1 penalty does.
         methods = {
             "FedProx": tff_fen.ElasticNet(l2=_L2.value),
             "Algorithm 1": tff_fen.ElasticNet(_L1.value, _L2.value, _THRESHOLD.value, _L1_STEP.value),
+            "threshold alone": tff_fen.ElasticNet(0.0, _L2.value, _THRESHOLD.value),
+            "proximal l1 alone": tff_fen.ElasticNet(_L1.value, _L2.value, 0.0, "proximal"),
         }
         data = digits.load(_CLIENTS.value, _SEED.value)
     except ValueError as error:
@@ -94,10 +97,10 @@ def main(argv: list[str]) -> None:
     )
     results = {name: train(name, elastic_net, local_training, data) for name, elastic_net in methods.items()}
     dense = results["FedProx"].non_zeros
-    print(f"\n{'method':12} {'test accuracy':>14} {'non-zeros sent':>15} {'times fewer':>12}")
+    print(f"\n{'method':18} {'test accuracy':>14} {'non-zeros sent':>15} {'times fewer':>12}")
     for name, result in results.items():
         factor = f"{dense / result.non_zeros:.2f}" if result.non_zeros else "nothing sent"
-        print(f"{name:12} {result.accuracy:>14.2%} {result.non_zeros:>15,} {factor:>12}")
+        print(f"{name:18} {result.accuracy:>14.2%} {result.non_zeros:>15,} {factor:>12}")
 
 
 if __name__ == "__main__":

@@ -40,7 +40,9 @@ FACTORIES: dict[str, Callable[[], tff.aggregators.AggregationFactory]] = {
         tff.aggregators.EncodedSumFactory.quantize_above_threshold(quantization_bits=8, threshold=1)
     ),
     "robust (clipping)": tff.learning.robust_aggregator,
-    "DP, noise 0.1, clip 1": lambda: tff.aggregators.DifferentiallyPrivateFactory.gaussian_fixed(0.1, PER_ROUND, 1.0),
+    "DP, noise 0.1, clip 1": lambda: tff_fen.FixedDenominatorFactory(
+        tff.aggregators.DifferentiallyPrivateFactory.gaussian_fixed(0.1, PER_ROUND, 1.0), PER_ROUND
+    ),
 }
 
 

@@ -23,7 +23,7 @@ def run(*arguments: str, timeout: float = 180.0) -> subprocess.CompletedProcess[
 
 
 def workers() -> set[psutil.Process]:
-    return {p for p in psutil.process_iter() if p.name() == "worker_binary"}
+    return {p for p in psutil.process_iter(["name"]) if p.info["name"] == "worker_binary"}
 
 
 def test_run_experiment_ends_with_its_table_and_leaves_no_worker() -> None:
@@ -31,10 +31,11 @@ def test_run_experiment_ends_with_its_table_and_leaves_no_worker() -> None:
     # capture_output waits for the pipe to close: a worker that outlived the script would keep it open.
     done = run("run_experiment.py", "--rounds=2", "--clients=4", "--clients_per_round=2")
     assert done.returncode == 0, done.stderr
-    table = done.stdout.splitlines()[-3:]
+    table = done.stdout.splitlines()[-5:]
     assert table[0].split() == ["method", "test", "accuracy", "non-zeros", "sent", "times", "fewer"]
-    assert table[1].startswith("FedProx") and table[2].startswith("Algorithm 1")
-    dense, sparse = (int(line.split("%")[1].split()[0].replace(",", "")) for line in table[1:])
+    names = [line.split("  ")[0] for line in table[1:]]
+    assert names == ["FedProx", "Algorithm 1", "threshold alone", "proximal l1 alone"]
+    dense, sparse, *_ = (int(line.split("%")[1].split()[0].replace(",", "")) for line in table[1:])
     assert 0 < sparse < dense
     assert "100%" in done.stderr, "the progress bar"
     assert workers() <= before
@@ -74,6 +75,21 @@ def test_a_failing_script_leaves_no_worker_either() -> None:
     assert done.returncode == 3 and "Exception ignored" not in done.stderr
     assert workers() <= before
     assert time.monotonic() - start < 120
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        (["benchmarks.fed_prox_sign"], "|w - theta| tff_fen"),
+        (["benchmarks.theorem", "--runs=1", "--rounds=2"], "holds"),
+        (["benchmarks.drift", "--rounds=5"], "Algorithm 3"),
+        (["benchmarks.population", "--rounds=3"], "1000 clients"),
+    ],
+)
+def test_benchmark_commands_run(command: list[str], expected: str) -> None:
+    done = run("-m", *command)
+    assert done.returncode == 0, done.stderr
+    assert expected in done.stdout
 
 
 def test_reap_kills_what_a_command_leaves() -> None:

@@ -99,23 +99,6 @@ def test_stateful_algorithms_compose(algorithm: str, name: str) -> None:
         assert gap > 1e-5, "lossy by design: an exact result means that it was not plugged in"
 
 
-def test_two_different_factories_in_one_process() -> None:
-    """DP for delta and for the signs, from one budget, with clips of their own."""
-    aggregator, sign_aggregator = tff_fen.build_dp_pair(0.0, len(CLIENTS), first_clip=1e6, second_clip=1e6)
-    process = tff_fen.build_fed_dyn(
-        MODEL,
-        PENALTIES,
-        TRAINING,
-        num_clients=len(CLIENTS),
-        aggregator=aggregator,
-        sign_aggregator=sign_aggregator,
-    )
-    clients = Clients("fed_dyn", process, CLIENTS)
-    clients.round(range(len(CLIENTS)))
-    # Without noise and with clips that do not bite the private sums are exact.
-    assert clients.invariant_gap() < 1e-6
-
-
 def test_dp_pair_costs_one_budget() -> None:
     """Two Gaussian mechanisms of z1 and z2 compose to one of (z1^-2 + z2^-2)^(-1/2): measured on the noise itself."""
     noise_multiplier, clips, num = 0.7, (2.0, 5.0), 4

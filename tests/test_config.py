@@ -22,7 +22,7 @@ def test_configuration_is_frozen() -> None:
 
 
 @pytest.mark.parametrize("field", ["l1", "l2", "threshold"])
-@pytest.mark.parametrize("value", [-1e-9, math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("value", [-1e-9, math.nan, math.inf, -math.inf, 10**400])
 def test_elastic_net_rejects_bad_numbers(field: str, value: float) -> None:
     with pytest.raises(ValueError, match=rf"ElasticNet\.{field} must be a finite number >= 0, found {value!r}"):
         ElasticNet(**{field: value})  # type: ignore[arg-type]

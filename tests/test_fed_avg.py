@@ -54,7 +54,7 @@ def test_type_signatures(measured: bool) -> None:
     assert process.initialize.type_signature.compact_representation() == f"( -> {STATE})"
     metrics = (
         "<distributor=<>,client_work=<train=<loss=float32,num_examples=int64,participants=int32,"
-        f"non_finite_clients=int32,{MEASURED if measured else ''}accuracy=float32>>,"
+        f"contributing_clients=int32,non_finite_clients=int32,{MEASURED if measured else ''}accuracy=float32>>,"
         "aggregator=<mean_value=<>,mean_weight=<>>,finalizer=<update_non_finite=int32>>@SERVER"
     )
     data = "{<float32[?,6],int32[?]>*}@CLIENTS"
@@ -244,6 +244,12 @@ def half_precision() -> tff.learning.models.FunctionalModel:
     return model
 
 
+def with_loss(loss: Any) -> tff.learning.models.FunctionalModel:
+    model = models.softmax_regression()
+    model._loss_fn = lambda output, label, sample_weight=None: loss(output, label)
+    return model
+
+
 def with_metrics(metrics: Any) -> tff.learning.models.FunctionalModel:
     loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     keras_model = tf.keras.Sequential([tf.keras.layers.InputLayer((6,)), tf.keras.layers.Dense(4)])
@@ -274,6 +280,19 @@ MINIBATCHES = LocalTraining(0.1, batch_size=5)
             ValueError,
             "known dimensions after the first",
         ),
+        (
+            dict(model=with_loss(lambda o, y: tf.square(o[:, 0]))),
+            TypeError,
+            r"loss must be one float32 .* shape \(None,\)",
+        ),
+        (
+            dict(model=with_loss(lambda o, y: tf.cast(tf.reduce_mean(o), tf.float64))),
+            TypeError,
+            r"loss must be one float32 a batch, found float64 of shape \(\)",
+        ),
+        (dict(model=with_spec(models.spec(7))), TypeError, "cannot be called on batches of its own input_spec"),
+        (dict(aggregator=tff.aggregators.SumFactory()), TypeError, "aggregator must give a mean, found SumFactory"),
+        (dict(measurements=1), TypeError, "measurements must be a bool, found 1"),
         (
             dict(model=with_metrics(tf.keras.metrics.SparseCategoricalAccuracy)),
             TypeError,

@@ -234,9 +234,8 @@ def test_measurements_do_not_change_the_round(algorithm: str) -> None:
         measured.round(participants)
         metrics = silent.round(participants)
     rounds.assert_weights_close(silent.theta, measured.theta, 0.0)
-    assert set(metrics["client_work"]["train"]) == {
-        "loss", "num_examples", "participants", "non_finite_clients", "accuracy",
-    }  # fmt: skip
+    assert not {"delta", "theta", "control"} & set(metrics["client_work"]["train"])
+    assert "distributor" not in metrics and "drift" not in metrics["aggregator"]
 
 
 # Clients that bring nothing ----------------------------------------------------------------------------------------
@@ -265,17 +264,120 @@ def test_clients_that_bring_nothing_keep_their_state(algorithm: str) -> None:
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("inner", [None, tff.aggregators.MeanFactory(), tff.aggregators.UnweightedMeanFactory()])
 def test_a_round_in_which_nobody_contributes(algorithm: str, inner: Any) -> None:
-    """Nothing moves; an unweighted mean counts the client as one that sent zeros."""
+    """Nothing moves, whatever the aggregator divides by."""
     clients = build(algorithm, aggregator=inner)
     clients.round((0, 1))
     clients.data_sets[2] = models.dataset(*NAN_DATA)
     theta, shared = clients.theta, clients.shared
-    clients.round((2,))
+    metrics = clients.round((2,))
+    assert metrics["aggregator"]["usable"] == 0.0
     rounds.assert_weights_close(clients.shared, shared, 0.0)
-    if algorithm == "fed_dyn" and isinstance(inner, tff.aggregators.UnweightedAggregationFactory):
-        # Its model is then theta: the mean of the participants' models is theta, and theta' = theta - h/l2.
-        theta = [t - h / PENALTIES["subgradient"].l2 for t, h in zip(theta, shared, strict=True)]
-    rounds.assert_weights_close(clients.theta, theta, 1e-6)
+    rounds.assert_weights_close(clients.theta, theta, 0.0)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_batch_without_rows_is_no_data(algorithm: str) -> None:
+    """One batch of no rows still makes a step, of correction and weight decay: it must count for nothing."""
+    clients = build(algorithm, local_training=LocalTraining(0.2, weight_decay=0.1))
+    clients.round((0, 1))
+    before = clients.own(0)
+    clients.data_sets[0] = models.dataset(np.zeros((0, 6), np.float32), np.zeros(0, np.int32))
+    metrics = clients.round((0, 2))["client_work"]["train"]
+    assert (metrics["participants"], metrics["contributing_clients"], metrics["non_finite_clients"]) == (2, 1, 0)
+    rounds.assert_weights_close(clients.own(0), before, 0.0)
+    assert clients.invariant_gap() < 1e-6
+
+
+def test_a_client_whose_new_state_is_not_finite_keeps_the_old_one() -> None:
+    """delta is finite here, l2 * delta is not."""
+    process = tff_fen.build_fed_dyn(
+        models.quadratic(0.0, [0.0]), ElasticNet(l2=100.0), LocalTraining(1.0), num_clients=2
+    )
+    clients = Clients("fed_dyn", process, [models.rows([5e36]), models.rows([1e-3])])
+    metrics = clients.round((0, 1))["client_work"]["train"]
+    assert (metrics["contributing_clients"], metrics["non_finite_clients"]) == (1, 1)
+    assert clients.own(0)[0] == 0.0 and clients.own(1)[0] != 0.0 and clients.invariant_gap() < 1e-6
+
+
+def test_scaffolds_state_is_checked_too() -> None:
+    """A learning rate that has decayed to zero gives 0/0 in c_k."""
+    clients = build("scaffold", local_training=LocalTraining(1e-40, lr_decay=1e-10))
+    clients.round((0, 1))
+    metrics = clients.round((0, 1))["client_work"]["train"]
+    assert metrics["non_finite_clients"] == 2 and all(np.all(np.isfinite(c)) for c in clients.own(0))
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_round_with_an_aggregate_that_is_not_finite_counts_not_at_all(algorithm: str) -> None:
+    """Two finite deltas whose sum overflows: neither model nor h or c moves."""
+    process = BUILDERS[algorithm](
+        models.quadratic(0.0, [0.0]), ElasticNet(l1=1.0, l2=1e-6), LocalTraining(1.0), num_clients=2
+    )
+    clients = Clients(algorithm, process, [models.rows([3e38]), models.rows([3e38])])
+    assert clients.round((0, 1))["aggregator"]["usable"] == 0.0
+    assert clients.theta[0] == 0.0 and clients.shared[0] == 0.0
+
+
+def test_a_model_that_is_lost_does_not_stop_the_round() -> None:
+    clients = build("fed_dyn")
+    weights = tff.learning.models.ModelWeights([np.full_like(w, np.nan) for w in clients.theta], [])
+    clients.server = clients.process.set_model_weights(clients.server, weights)
+    assert clients.round((0, 1))["client_work"]["train"]["non_finite_clients"] == 2
+
+
+def test_measurements_are_means_over_the_messages_sent() -> None:
+    """Clients that send nothing do not dilute them; drift does not count them either."""
+    alone, with_them = build("fed_dyn"), build("fed_dyn")
+    with_them.data_sets[3] = with_them.data_sets[3].take(0)
+    with_them.data_sets[4] = models.dataset(*NAN_DATA)
+    expected, found = alone.round((0, 1)), with_them.round((0, 1, 3, 4))
+    for group in ("delta", "theta"):
+        for name, value in expected["client_work"]["train"][group].items():
+            assert found["client_work"]["train"][group][name] == pytest.approx(value, rel=1e-5)
+    assert found["aggregator"]["drift"] == pytest.approx(expected["aggregator"]["drift"], rel=1e-4)
+
+
+def test_drift_is_of_the_models_not_of_the_aggregate() -> None:
+    noisy = tff.aggregators.DifferentiallyPrivateFactory.gaussian_fixed(1.0, 3, clip=0.01)
+    exact, private = build("fed_dyn"), build("fed_dyn", aggregator=tff_fen.FixedDenominatorFactory(noisy, 3))
+    drifts = [clients.round((0, 1, 2))["aggregator"]["drift"] for clients in (exact, private)]
+    assert drifts[0] > 0.0 and drifts[1] == pytest.approx(drifts[0], rel=1e-5)
+
+
+# The second aggregator -----------------------------------------------------------------------------------------------
+
+
+def test_the_signs_go_through_their_own_aggregator() -> None:
+    """With an aggregator that clips the signs away, h is made of the deltas alone."""
+    elastic_net = ElasticNet(l1=0.2, l2=0.3)
+    vanish = tff.aggregators.clipping_factory(1e-9, tff.aggregators.MeanFactory())
+    clients = build("fed_dyn", None, elastic_net, sign_aggregator=vanish)
+    before = clients.theta
+    clients.round((0, 1))
+    gamma = clients.process.get_average_weights(clients.server).trainable
+    expected = [-0.3 * 2 / len(DATA) * (g - t) for g, t in zip(gamma, before, strict=True)]
+    rounds.assert_weights_close(clients.shared, expected)
+    assert clients.invariant_gap() > 1e-2
+
+
+def test_the_control_change_goes_through_its_own_aggregator() -> None:
+    vanish = tff.aggregators.clipping_factory(1e-9, tff.aggregators.MeanFactory())
+    clients = build("scaffold", control_aggregator=vanish)
+    before = clients.theta
+    clients.round((0, 1))
+    assert max(np.abs(c).max() for c in clients.shared) < 1e-8
+    assert max(np.abs(a - b).max() for a, b in zip(clients.theta, before, strict=True)) > 1e-2
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("participants", [(0, 1, 2), (3,), (0, 1, 2, 3, 4)])
+def test_a_private_aggregator_divides_by_its_own_number(algorithm: str, participants: tuple[int, ...]) -> None:
+    """No noise, no clipping, `clients_per_round` of 2 whoever comes: the sums behind h and c must still be right."""
+    first, second = tff_fen.build_dp_pair(0.0, 2, first_clip=1e6, second_clip=1e6)
+    second_name = {"fed_dyn": "sign_aggregator", "scaffold": "control_aggregator"}[algorithm]
+    clients = build(algorithm, aggregator=first, **{second_name: second})
+    clients.round(participants)
+    assert clients.invariant_gap() < 1e-6
 
 
 # Types and rejections ----------------------------------------------------------------------------------------------
@@ -290,12 +392,16 @@ AGGREGATOR_STATES = {
 CLIENT_STATES = {"fed_dyn": f"<client_id=int64,gradient={W}>", "scaffold": f"<client_id=int64,control={W}>"}
 MESSAGE = "non_zeros=int64,{}norm=float32,entropy_trunc=float32,entropy_round=float32"
 ONE_MESSAGE, SUMMED = MESSAGE.format(""), MESSAGE.format("non_zero_share=float32,")
-INNER = "<update_non_finite=int32,inner=<mean_value=<>,mean_weight=<>>>"
+INNER = "<mean_value=<>,mean_weight=<>>"
 MEASURED = {
-    "fed_dyn": ("", f"<delta={INNER},sign={INNER},h_norm=float32,drift=float32>", f"<theta=<{ONE_MESSAGE}>>"),
+    "fed_dyn": (
+        "",
+        f"<delta={INNER},sign={INNER},usable=float32,h_norm=float32,drift=float32>",
+        f"<theta=<{ONE_MESSAGE}>>",
+    ),
     "scaffold": (
         f"control=<{SUMMED}>,",
-        f"<delta={INNER},control_change={INNER},control_norm=float32,drift=float32>",
+        f"<delta={INNER},control_change={INNER},usable=float32,control_norm=float32,drift=float32>",
         f"<theta=<{ONE_MESSAGE}>,shared=<{ONE_MESSAGE}>>",
     ),
 }
@@ -312,7 +418,8 @@ def test_type_signatures(algorithm: str) -> None:
     client = CLIENT_STATES[algorithm]
     further, aggregator, distributor = MEASURED[algorithm]
     metrics = (
-        "<client_work=<train=<loss=float32,num_examples=int64,participants=int32,non_finite_clients=int32,"
+        "<client_work=<train=<loss=float32,num_examples=int64,participants=int32,"
+        "contributing_clients=int32,non_finite_clients=int32,"
         f"delta=<{SUMMED}>,theta=<entropy_trunc=float32,entropy_round=float32>,{further}accuracy=float32>>,"
         f"aggregator={aggregator},distributor={distributor}>"
     )
@@ -347,6 +454,10 @@ def test_type_signatures(algorithm: str) -> None:
         ("fed_dyn", dict(aggregator="mean"), TypeError, "^aggregator must be a WeightedAggregationFactory or"),
         ("fed_dyn", dict(sign_aggregator=1), TypeError, "^sign_aggregator must be a WeightedAggregationFactory or"),
         ("scaffold", dict(control_aggregator=1), TypeError, "^control_aggregator must be a Weighted"),
+        ("fed_dyn", dict(aggregator=0), TypeError, "^aggregator must be a WeightedAggregationFactory or"),
+        ("fed_dyn", dict(aggregator=tff.aggregators.SumFactory()), TypeError, "must give a mean, found SumFactory"),
+        ("scaffold", dict(measurements="no"), TypeError, "measurements must be a bool, found 'no'"),
+        ("scaffold", dict(metrics_aggregator=1), TypeError, "metrics_aggregator must be a function"),
         ("scaffold", dict(model=None), TypeError, "model must be a FunctionalModel, found None"),
     ],
 )
@@ -356,6 +467,13 @@ def test_rejections(algorithm: str, change: dict[str, Any], error: type[Exceptio
     )
     with pytest.raises(error, match=message):
         BUILDERS[algorithm](**(good | change))
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_more_participants_than_clients(algorithm: str) -> None:
+    clients = build(algorithm, num_clients=2)
+    with pytest.raises(Exception, match="More clients took part in the round than num_clients=2"):
+        clients.round((0, 1, 2))
 
 
 # Scale -------------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from tff_fen.config import L1_STEPS, ElasticNet, LocalTraining
 from tff_fen.dp import build_dp_pair
 from tff_fen.fed_avg import build_fed_avg
 from tff_fen.fed_dyn import build_fed_dyn
+from tff_fen.mean_aggregation import FixedDenominatorFactory
 from tff_fen.scaffold import build_scaffold
 from tff_fen.stateful_process import ClientInput, StatefulClientProcess
 
@@ -12,6 +13,7 @@ __all__ = [
     "L1_STEPS",
     "ClientInput",
     "ElasticNet",
+    "FixedDenominatorFactory",
     "LocalTraining",
     "StatefulClientProcess",
     "build_dp_pair",

@@ -12,7 +12,11 @@ def check_number(name: str, value: Any, low: float, *, open_low: bool = False) -
     allowed = f"a finite number {'>' if open_low else '>='} {low:g}"
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name} must be {allowed}, found {value!r} of type {type(value).__name__}.")
-    if not math.isfinite(value) or value < low or (open_low and value == low):
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number) or number < low or (open_low and number == low):
         raise ValueError(f"{name} must be {allowed}, found {value!r}.")
 
 

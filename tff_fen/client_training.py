@@ -114,12 +114,14 @@ class Trainer(NamedTuple):
             loss_count=result.loss_count,
             num_examples=result.num_examples,
             participants=tf.constant(1),
+            contributing_clients=tf.cast(result.contributes, tf.int32),
             non_finite_clients=1 - tf.cast(result.is_finite, tf.int32),
         )
         if self.measure:
             delta = measurements.flatten(result.delta)
             sums["delta"] = measurements.measure_message(delta)
-            sums["theta"] = measurements.measure_entropy(measurements.flatten(theta) + delta)
+            local_model = measurements.measure_entropy(measurements.flatten(theta) + delta)
+            sums["theta"] = tf.nest.map_structure(lambda m: result.contributes * m, local_model)
             for name, message in messages.items():
                 sums[name] = measurements.measure_message(measurements.flatten(message))
         return sums
@@ -130,11 +132,12 @@ class Trainer(NamedTuple):
             loss=tf.math.divide_no_nan(sums["loss_sum"], sums["loss_count"]),
             num_examples=sums["num_examples"],
             participants=sums["participants"],
+            contributing_clients=sums["contributing_clients"],
             non_finite_clients=sums["non_finite_clients"],
         )
         for name, value in sums.items():
-            if isinstance(value, collections.OrderedDict) and name != "model":
-                metrics[name] = measurements.finalize_message(value, sums["participants"], self.size)
+            if isinstance(value, collections.OrderedDict):
+                metrics[name] = measurements.finalize_message(value, sums["contributing_clients"], self.size)
         state = tf.nest.pack_sequence_as(self.model.initialize_metrics_state(), sums["model"])
         own = self.model.finalize_metrics(state)
         if not isinstance(own, Mapping):

@@ -7,18 +7,20 @@ import math
 import tensorflow_federated as tff
 
 from tff_fen.checks import check_number
+from tff_fen.mean_aggregation import FixedDenominatorFactory
 
 
 def build_dp_pair(
     noise_multiplier: float, clients_per_round: float, first_clip: float, second_clip: float
-) -> tuple[tff.aggregators.UnweightedAggregationFactory, tff.aggregators.UnweightedAggregationFactory]:
+) -> tuple[FixedDenominatorFactory, FixedDenominatorFactory]:
     """Builds the two aggregators of FedDyn or SCAFFOLD from one noise budget.
 
     Each message is clipped to its own norm, so that a client changes the pair
     `(first / first_clip, second / second_clip)` by at most sqrt(2) in norm. Noise of
     `sqrt(2) * noise_multiplier` times its clip on each of the two sums then costs the
     privacy of one Gaussian mechanism with `noise_multiplier`: account for the round with
-    that one number, not for two releases.
+    that one number, not for two releases. (Neighbours differ by one client's presence. What
+    the metrics tell, and how many clients took part, is not private.)
 
     Args:
       noise_multiplier: of the pair together, >= 0.
@@ -43,4 +45,4 @@ def build_dp_pair(
         )
         for clip in (first_clip, second_clip)
     )
-    return first, second
+    return FixedDenominatorFactory(first, clients_per_round), FixedDenominatorFactory(second, clients_per_round)

@@ -38,8 +38,9 @@ def build_fed_avg(
                LearningProcessOutput(state=..., metrics=...)@SERVER)
 
     with `B` the type of `model.input_spec`. `metrics["client_work"]["train"]` holds
-    `loss`, `num_examples`, `participants`, `non_finite_clients` and the model's own
-    metrics; with `measurements`, also `delta` (`non_zeros`, `non_zero_share`, `norm`,
+    `loss`, `num_examples`, `participants`, `contributing_clients`, `non_finite_clients` and
+    the model's own metrics (one named `loss` or `num_examples` takes the place of ours);
+    with `measurements`, also `delta` (`non_zeros`, `non_zero_share`, `norm`,
     `entropy_trunc`, `entropy_round`) and `theta` (the entropies of the local models
     `theta + delta_k`).
 
@@ -56,9 +57,9 @@ def build_fed_avg(
         mean; by default the weighted mean, 0 if all weights are 0.
       client_weighting: `NUM_EXAMPLES` (n_k, the default) or `UNIFORM`. An unweighted
         aggregator is always uniform.
-      measurements: whether to measure the messages. The measurements are sums over
-        clients in the clear: switch them off, or pass a secure `metrics_aggregator`,
-        where the aggregation is private.
+      measurements: whether to measure the messages. All metrics are sums over clients in
+        the clear, loss and accuracy too, whatever protects the updates; a secure
+        `metrics_aggregator` hides the clients' own, but nothing makes them private.
       metrics_aggregator: as for TFF's builders, by default
         `tff.learning.metrics.sum_then_finalize`.
 
@@ -66,6 +67,7 @@ def build_fed_avg(
       A `tff.learning.templates.LearningProcess`.
     """
     validation.check_training(model, elastic_net, local_training)
+    validation.check_reporting(measurements, metrics_aggregator)
     aggregator, client_weighting = _resolve_aggregation(aggregator, client_weighting)
     trainer = Trainer(model, elastic_net, local_training, measurements)
     client_work = _build_client_work(

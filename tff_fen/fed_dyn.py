@@ -55,14 +55,18 @@ def build_fed_dyn(
     `get_average_weights(state)` gives gamma = theta + h/l2, the mean of the last
     participants' models, which FedDyn's own code tests.
 
-    A client without data, or that is not finite, contributes nothing and keeps its
-    state. If nobody contributes, the model stays.
+    A client without data, or that is not finite, contributes nothing and keeps its state
+    (an unweighted aggregator counts it as one that sent zeros). If nobody contributes,
+    or an aggregate is not finite (`metrics["aggregator"]["usable"]` is 0), neither h nor
+    the model moves. A round needs at least one client, and each client at most once.
 
     Privacy: with l1 > 0 two aggregates of each client's delta leave the aggregator, its
     mean and the mean of its signs. With delta clipped to norm C1 and its signs to norm C2,
     one client changes the pair (delta / C1, signs / C2) by at most sqrt(2) in norm;
     two Gaussian mechanisms of noise multipliers z1 and z2 cost as much as one of
-    `(z1^-2 + z2^-2)^(-1/2)`. `tff_fen.build_dp_pair` builds the two from one budget.
+    `(z1^-2 + z2^-2)^(-1/2)` (one client added or removed). `tff_fen.build_dp_pair` builds the
+    two from one budget. Another private factory must be wrapped in
+    `tff_fen.FixedDenominatorFactory`, for h needs to know what it divides by.
 
     Args:
       model: a `tff.learning.models.FunctionalModel` with float32 weights.
@@ -80,11 +84,12 @@ def build_fed_dyn(
       A `StatefulClientProcess`.
     """
     validation.check_training(model, elastic_net, local_training)
+    validation.check_reporting(measurements, metrics_aggregator)
     check_integer("num_clients", num_clients, 1)
     if elastic_net.l2 == 0.0:
         raise ValueError("ElasticNet.l2 must be a finite number > 0 for FedDyn, which divides by it, found 0.0.")
-    aggregator = aggregator or mean_aggregation.default_factory()
-    sign_aggregator = sign_aggregator or aggregator
+    aggregator = mean_aggregation.default_factory() if aggregator is None else aggregator
+    sign_aggregator = aggregator if sign_aggregator is None else sign_aggregator
     mean_aggregation.check_factory("aggregator", aggregator)
     mean_aggregation.check_factory("sign_aggregator", sign_aggregator)
     trainer = Trainer(model, elastic_net, local_training, measurements)
@@ -106,19 +111,23 @@ def build_fed_dyn(
             client_id=client.client_id,
             correction=tf.nest.map_structure(tf.negative, g),
         )
-        # delta is 0 for a client that contributes nothing: its g_k stays as it is.
-        new_g = tf.nest.map_structure(lambda g, d: g - l2 * d - l1 * tf.sign(d), g, result.delta)
+
+        def updated(delta: Any) -> Any:
+            """g_k' = g_k - l2 delta_k - l1 sign(delta_k)."""
+            return tf.nest.map_structure(lambda g, d: g - l2 * d - l1 * tf.sign(d), g, delta)
+
+        # From here on delta is 0 for a client that contributes nothing: its g_k stays as it is.
+        result = result.keep_if_finite(updated(result.delta))
         return ClientOutput(
             result.delta,
             result.contributes,
-            FedDynClientState(client.client_id, new_g),
+            FedDynClientState(client.client_id, updated(result.delta)),
             trainer.unfinalized_metrics(weights.trainable, result),
         )
 
     def finalize(theta: Any, aggregate: Any) -> Any:
         moved = tf.nest.map_structure(lambda t, d, h: t + d - h / l2, theta, aggregate["mean"], aggregate["h"])
-        nobody = tf.equal(aggregate["count"], 0.0)
-        return tf.nest.map_structure(lambda t, new: tf.where(nobody, t, new), theta, moved)
+        return tf.nest.map_structure(lambda t, new: tf.where(aggregate["usable"] > 0.0, new, t), theta, moved)
 
     def average(theta: Any, aggregation_state: Any) -> Any:
         return tf.nest.map_structure(lambda t, h: t + h / l2, theta, aggregation_state["h"])
@@ -137,7 +146,11 @@ def build_fed_dyn(
 def _build_aggregation(
     trainer: Trainer, num_clients: int, aggregator: Any, sign_aggregator: Any
 ) -> StatefulAggregation:
-    """Builds the aggregation that carries h; its result is `<mean=W,count=float32,h=W>`."""
+    """Builds the aggregation that carries h.
+
+    next: (<<h=W,delta=S1,sign=S2>@SERVER, {W}@CLIENTS, {float32}@CLIENTS> ->
+           <state=<h=W,delta=S1,sign=S2>@SERVER, result=<mean=W,usable=float32,h=W>@SERVER, measurements=M@SERVER>)
+    """
     l1, l2 = trainer.elastic_net.l1, trainer.elastic_net.l2
     delta_type = trainer.weights_type.trainable
     delta_mean = mean_aggregation.build_mean_and_count(aggregator, delta_type)
@@ -155,15 +168,14 @@ def _build_aggregation(
 
     aggregate_type = delta_mean.next.type_signature.result.result.member
 
-    @tff.tensorflow.computation(delta_type, aggregate_type)
-    def add_deltas(h: Any, delta: Any) -> Any:
-        share = l2 / num_clients * delta["count"]
-        return tf.nest.map_structure(lambda h, mean: h - share * mean, h, delta["mean"])
-
-    @tff.tensorflow.computation(delta_type, aggregate_type)
-    def add_signs(h: Any, sign: Any) -> Any:
-        share = l1 / num_clients * sign["count"]
-        return tf.nest.map_structure(lambda h, mean: h - share * mean, h, sign["mean"])
+    @tff.tensorflow.computation(delta_type, aggregate_type, aggregate_type)
+    def update_h(h: Any, delta: Any, sign: Any) -> Any:
+        """h' = h - (l2/m) sum delta_k - (l1/m) sum sign(delta_k); a round counts with both sums or not at all."""
+        usable = delta["usable"] * sign["usable"]
+        l2_share = usable * l2 / num_clients * mean_aggregation.check_population(delta["count"], num_clients)
+        l1_share = usable * l1 / num_clients * sign["count"]
+        new_h = tf.nest.map_structure(lambda h, d, s: h - l2_share * d - l1_share * s, h, delta["mean"], sign["mean"])
+        return collections.OrderedDict(mean=delta["mean"], usable=usable, h=new_h)
 
     @tff.tensorflow.computation(delta_type)
     def signs(delta: Any) -> Any:
@@ -176,22 +188,19 @@ def _build_aggregation(
     )
     def next_fn(state: Any, delta: Any, weight: Any) -> tff.templates.MeasuredProcessOutput:
         delta_output = delta_mean.next(state["delta"], delta, weight)
-        h = tff.federated_map(add_deltas, (state["h"], delta_output.result))
+        sign_result, sign_state = delta_output.result, state["sign"]  # weighs nothing where l1 = 0
         measured = collections.OrderedDict(delta=delta_output.measurements)
-        sign_state = state["sign"]
         if sign_mean:
             sign_output = sign_mean.next(sign_state, tff.federated_map(signs, delta), weight)
-            h = tff.federated_map(add_signs, (h, sign_output.result))
-            sign_state = sign_output.state
+            sign_result, sign_state = sign_output.result, sign_output.state
             measured["sign"] = sign_output.measurements
+        result = tff.federated_map(update_h, (state["h"], delta_output.result, sign_result))
+        measured["usable"] = result["usable"]
         if trainer.measure:
-            measured["h_norm"] = measurements.federated_norm(h)
-            measured["drift"] = measurements.federated_drift(delta, weight, delta_output.result)
-        result = collections.OrderedDict(mean=delta_output.result["mean"], count=delta_output.result["count"], h=h)
-        new_state = collections.OrderedDict(h=h, delta=delta_output.state, sign=sign_state)
-        return tff.templates.MeasuredProcessOutput(
-            tff.federated_zip(new_state), tff.federated_zip(result), tff.federated_zip(measured)
-        )
+            measured["h_norm"] = measurements.federated_norm(result["h"])
+            measured["drift"] = measurements.federated_drift(delta, weight)
+        new_state = collections.OrderedDict(h=result["h"], delta=delta_output.state, sign=sign_state)
+        return tff.templates.MeasuredProcessOutput(tff.federated_zip(new_state), result, tff.federated_zip(measured))
 
     @tff.tensorflow.computation(init_fn.type_signature.result.member)
     def get_shared(state: Any) -> Any:

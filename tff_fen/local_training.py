@@ -35,8 +35,10 @@ class LocalResult(NamedTuple):
       loss_sum: float32, the batch losses of all epochs, each times its examples.
       loss_count: float32, the examples of all epochs: `loss_sum / loss_count` is the mean.
       metrics_state: the model's own unfinalized metrics over all epochs.
-      is_finite: bool; False if a loss or a weight was not finite. Then both deltas are
-        zero, loss and metrics empty, and `num_examples` is 0.
+      is_finite: bool; False if a loss, a weight or what was made of them was not finite.
+
+    A client that is not finite, or has no examples, has deltas, losses, metrics and
+    `num_examples` of zero.
     """
 
     raw_delta: Any
@@ -52,6 +54,15 @@ class LocalResult(NamedTuple):
     def contributes(self) -> tf.Tensor:
         """float32, 1, or 0 for a client that has no data or is not finite."""
         return tf.cast(self.num_examples > 0, tf.float32)
+
+    def keep_if_finite(self, *values: Any) -> LocalResult:
+        """Returns the result, or one of zeros if anything in it or in `values` is not finite."""
+        checked = tf.nest.flatten((self.loss_sum, self.raw_delta, values))
+        is_finite = tf.reduce_all(tf.stack([tf.reduce_all(tf.math.is_finite(x)) for x in checked]))
+        # A batch of no rows is a step too, so that deltas without examples are possible: they count for nothing.
+        keep = tf.logical_and(is_finite, self.num_examples > 0)
+        zeroed = tf.nest.map_structure(lambda x: tf.where(keep, x, tf.zeros_like(x)), self)
+        return zeroed._replace(num_steps=self.num_steps, is_finite=tf.logical_and(self.is_finite, is_finite))
 
 
 Tensors = tuple[tf.Tensor, ...]
@@ -152,22 +163,14 @@ def train(
             metrics_state=model.initialize_metrics_state(),
         ),
     )
-    is_finite = tf.reduce_all(tf.stack([tf.reduce_all(tf.math.is_finite(x)) for x in (end.loss_sum, *end.delta)]))
-
-    def if_finite(value: Any, otherwise: Any) -> Any:
-        return tf.nest.map_structure(lambda v, o: tf.where(is_finite, v, o), value, otherwise)
-
-    raw_delta = [tf.where(is_finite, d, tf.zeros_like(d)) for d in end.delta]
-    num_examples = if_finite(end.num_examples, tf.zeros_like(end.num_examples))
+    delta = [penalties.hard_threshold(d, elastic_net.threshold) for d in end.delta]
     return LocalResult(
-        raw_delta=tf.nest.pack_sequence_as(trainable, raw_delta),
-        delta=tf.nest.pack_sequence_as(
-            trainable, [penalties.hard_threshold(d, elastic_net.threshold) for d in raw_delta]
-        ),
+        raw_delta=tf.nest.pack_sequence_as(trainable, end.delta),
+        delta=tf.nest.pack_sequence_as(trainable, delta),
         num_steps=end.num_steps,
-        num_examples=num_examples // local_training.epochs,
-        loss_sum=if_finite(end.loss_sum, 0.0),
-        loss_count=tf.cast(num_examples, tf.float32),
-        metrics_state=if_finite(end.metrics_state, model.initialize_metrics_state()),
-        is_finite=is_finite,
-    )
+        num_examples=end.num_examples // local_training.epochs,
+        loss_sum=end.loss_sum,
+        loss_count=tf.cast(end.num_examples, tf.float32),
+        metrics_state=end.metrics_state,
+        is_finite=tf.constant(True),
+    ).keep_if_finite()

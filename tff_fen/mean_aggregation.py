@@ -1,7 +1,7 @@
 """Sums over a round's contributing clients by way of any `tff.aggregators` factory that gives a mean.
 
 SCAFFOLD and FedDyn divide sums by m, the size of the population, where TFF's factories
-give means over a round. The sum is the mean times the number of clients in it.
+give means over a round. The sum is the mean times the number it was divided by.
 """
 
 from __future__ import annotations
@@ -13,9 +13,42 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_fen.checks import check_type
+from tff_fen.checks import check_number, check_type
 
-FACTORIES = (tff.aggregators.WeightedAggregationFactory, tff.aggregators.UnweightedAggregationFactory)
+_FACTORIES = (tff.aggregators.WeightedAggregationFactory, tff.aggregators.UnweightedAggregationFactory)
+_SUMS = (
+    tff.aggregators.SumFactory,
+    tff.aggregators.EncodedSumFactory,
+    tff.aggregators.SecureSumFactory,
+    tff.aggregators.SecureModularSumFactory,
+)
+_FLOAT = tff.TensorType(np.float32)
+
+
+class FixedDenominatorFactory(tff.aggregators.UnweightedAggregationFactory):
+    """An unweighted factory that divides its sum by a number of its own, however many clients take part.
+
+    TFF's differentially private factories divide by the `clients_per_round` they are given.
+    The algorithms with client states need to know it, to get the sum back; and the number of
+    actual participants, which is not private, must not scale what is released.
+    """
+
+    def __init__(self, factory: tff.aggregators.UnweightedAggregationFactory, denominator: float) -> None:
+        """Initializes the factory.
+
+        Args:
+          factory: an unweighted factory of `tff.aggregators`.
+          denominator: the number that `factory` divides by, > 0.
+        """
+        advice = "Pass a differentially private factory of tff.aggregators."
+        check_type("factory", factory, tff.aggregators.UnweightedAggregationFactory, advice)
+        check_number("denominator", denominator, 0.0, open_low=True)
+        self._factory = factory
+        self.denominator = float(denominator)
+
+    def create(self, value_type: tff.Type) -> tff.templates.AggregationProcess:
+        """Returns the inner factory's process."""
+        return self._factory.create(value_type)
 
 
 def default_factory() -> tff.aggregators.WeightedAggregationFactory:
@@ -25,8 +58,13 @@ def default_factory() -> tff.aggregators.WeightedAggregationFactory:
 
 
 def check_factory(name: str, factory: Any) -> None:
-    """Raises unless `factory` is a weighted or unweighted `tff.aggregators` factory."""
-    check_type(name, factory, FACTORIES, "Pass a factory of tff.aggregators, not a process.")
+    """Raises unless `factory` is a `tff.aggregators` factory, and not one that is known to give a sum."""
+    check_type(name, factory, _FACTORIES, "Pass a factory of tff.aggregators, not a process.")
+    if isinstance(factory, _SUMS):
+        raise TypeError(
+            f"{name} must give a mean, found {type(factory).__name__}, which gives a sum. "
+            "Wrap it: tff.aggregators.MeanFactory(it) or tff.aggregators.UnweightedMeanFactory(it)."
+        )
 
 
 def as_weighted(factory: tff.aggregators.AggregationFactory) -> tff.aggregators.WeightedAggregationFactory:
@@ -36,45 +74,60 @@ def as_weighted(factory: tff.aggregators.AggregationFactory) -> tff.aggregators.
     return tff.aggregators.as_weighted_aggregator(factory)
 
 
+def check_population(count: tf.Tensor, num_clients: int) -> tf.Tensor:
+    """Returns `count`; stops the round if more clients take part than there are."""
+    message = f"More clients took part in the round than num_clients={num_clients}, the size of the whole population."
+    with tf.control_dependencies([tf.debugging.assert_less_equal(count, float(num_clients), message)]):
+        return tf.identity(count)
+
+
 def build_mean_and_count(
     factory: tff.aggregators.AggregationFactory, value_type: tff.Type
 ) -> tff.templates.AggregationProcess:
-    """Builds the mean of `factory` together with the number of clients it is of.
+    """Builds the mean of `factory` together with the number it was divided by.
 
-    Each client comes with a weight of 1, or of 0 if it has nothing to contribute. An
-    unweighted factory counts every client. A mean that is not finite is refused: it
-    becomes zero with a count of zero.
+    Each client comes with a weight of 1, or of 0 if it has nothing to contribute. A weighted
+    factory divides by the number of contributing clients, an unweighted one by that of all,
+    a `FixedDenominatorFactory` by its own number.
 
         next: (<S@SERVER, {V}@CLIENTS, {float32}@CLIENTS> ->
-               <state=S@SERVER, result=<mean=V,count=float32>@SERVER,
-                measurements=<update_non_finite=int32,inner=M>@SERVER>)
+               <state=S@SERVER, result=<mean=V,count=float32,usable=float32>@SERVER, measurements=M@SERVER>)
+
+    `usable` is 0 if nobody contributed or the mean is not finite, which then is zero; else 1.
     """
+    inner = as_weighted(factory).create(value_type, _FLOAT)
+    fixed = factory.denominator if isinstance(factory, FixedDenominatorFactory) else None
     counts_all = not isinstance(factory, tff.aggregators.WeightedAggregationFactory)
-    inner = as_weighted(factory).create(value_type, tff.TensorType(np.float32))
 
-    @tff.tensorflow.computation(value_type, tff.TensorType(np.float32))
-    def refuse_non_finite(mean: Any, count: tf.Tensor) -> Any:
-        # With a count of zero TFF's mean may be 0/0: nothing to refuse, nothing to add either.
-        refuse, measured = tff.learning.templates.reject_non_finite_update(None, mean)
-        drop = tf.logical_or(refuse, tf.equal(count, 0.0))
-        mean = tf.nest.map_structure(lambda x: tf.where(drop, tf.zeros_like(x), x), mean)
-        refused = tf.where(tf.equal(count, 0.0), 0, measured["update_non_finite"])
-        return collections.OrderedDict(mean=mean, count=tf.where(drop, 0.0, count)), refused
+    @tff.tensorflow.computation(value_type, _FLOAT, _FLOAT)
+    def conclude(mean: Any, participants: tf.Tensor, contributing: tf.Tensor) -> Any:
+        refuse, _ = tff.learning.templates.reject_non_finite_update(None, mean)
+        usable = tf.logical_not(refuse)
+        count = participants if counts_all else contributing
+        if fixed is None:
+            usable = tf.logical_and(usable, contributing > 0.0)
+        else:
+            # Nothing of what is released may hang on the number of clients.
+            count = tf.constant(fixed, tf.float32)
+        return collections.OrderedDict(
+            mean=tf.nest.map_structure(lambda x: tf.where(usable, x, tf.zeros_like(x)), mean),
+            count=tf.identity(count),
+            usable=tf.cast(usable, tf.float32),
+        )
 
-    @tff.tensorflow.computation(tff.TensorType(np.float32))
+    @tff.tensorflow.computation(_FLOAT)
     def one(weight: tf.Tensor) -> tf.Tensor:
         return tf.ones_like(weight)
 
     @tff.federated_computation(
         inner.initialize.type_signature.result,
         tff.FederatedType(value_type, tff.CLIENTS),
-        tff.FederatedType(tff.TensorType(np.float32), tff.CLIENTS),
+        tff.FederatedType(_FLOAT, tff.CLIENTS),
     )
     def next_fn(state: Any, value: Any, weight: Any) -> tff.templates.MeasuredProcessOutput:
         output = inner.next(state, value, weight)
-        count = tff.federated_sum(tff.federated_map(one, weight) if counts_all else weight)
-        result, refused = tff.federated_map(refuse_non_finite, (output.result, count))
-        measured = collections.OrderedDict(update_non_finite=refused, inner=output.measurements)
-        return tff.templates.MeasuredProcessOutput(output.state, result, tff.federated_zip(measured))
+        participants = tff.federated_sum(tff.federated_map(one, weight))
+        result = tff.federated_map(conclude, (output.result, participants, tff.federated_sum(weight)))
+        return tff.templates.MeasuredProcessOutput(output.state, result, output.measurements)
 
     return tff.templates.AggregationProcess(inner.initialize, next_fn)

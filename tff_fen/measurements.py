@@ -50,6 +50,7 @@ def entropy_bits(bins: tf.Tensor) -> tf.Tensor:
 def measure_entropy(vector: tf.Tensor) -> collections.OrderedDict[str, tf.Tensor]:
     """Returns the entropies of a vector binned by truncation (the paper's) and by rounding."""
     scaled = tf.clip_by_value(vector / BIN_WIDTH, -_MAX_BIN, _MAX_BIN)
+    scaled = tf.where(tf.math.is_nan(scaled), _MAX_BIN, scaled)  # a model that is lost must not stop the round
     return collections.OrderedDict(
         entropy_trunc=entropy_bits(tf.cast(scaled, tf.int32)),  # the cast truncates towards zero
         entropy_round=entropy_bits(tf.cast(tf.round(scaled), tf.int32)),
@@ -66,21 +67,21 @@ def measure_message(vector: tf.Tensor) -> collections.OrderedDict[str, tf.Tensor
 
 
 def finalize_message(
-    sums: collections.OrderedDict[str, tf.Tensor], participants: tf.Tensor, size: int | None = None
+    sums: collections.OrderedDict[str, tf.Tensor], num_messages: tf.Tensor, size: int | None = None
 ) -> collections.OrderedDict[str, tf.Tensor]:
-    """Returns a round's measurements from the sums over its participants.
+    """Returns a round's measurements from the sums over the clients that sent a message.
 
     Args:
       sums: the summed results of `measure_message` or `measure_entropy`.
-      participants: int32, the number of clients in the sums.
+      num_messages: int32, the number of these clients.
       size: elements in one message, for the share of non-zeros.
 
     Returns:
-      `non_zeros`, the sum over participants (int64), and `non_zero_share` of all that
-      could have been sent, where these were measured; the rest as means over participants.
+      `non_zeros`, the sum over messages (int64), and `non_zero_share` of all that could
+      have been sent, where these were measured; the rest as means over messages.
     """
     measured: collections.OrderedDict[str, tf.Tensor] = collections.OrderedDict()
-    clients = tf.cast(participants, tf.float32)
+    clients = tf.cast(num_messages, tf.float32)
     for name, total in sums.items():
         if name == "non_zeros":
             measured[name] = total
@@ -100,31 +101,32 @@ def federated_norm(value: tff.Value) -> tff.Value:
     return tff.federated_map(norm, value)
 
 
-def federated_drift(delta: tff.Value, weight: tff.Value, aggregate: tff.Value) -> tff.Value:
+def federated_drift(delta: tff.Value, weight: tff.Value) -> tff.Value:
     """Returns how far the local models lie from their mean: `sqrt(mean_k |delta_k - mean delta|^2)`, at SERVER.
 
-    It is formed as `mean_k |delta_k|^2 - |mean delta|^2`, so that one number a client goes
-    up and nothing comes back down; an aggregator that adds noise adds it here too.
+    It is formed from plain sums as `mean_k |delta_k|^2 - |mean delta|^2`, whatever aggregator
+    the algorithm uses: nothing comes back down to the clients for it.
 
     Args:
       delta: `{W}@CLIENTS`.
       weight: `{float32}@CLIENTS`, 1 for the clients that count, else 0.
-      aggregate: `<mean=W,count=float32>@SERVER`, of `mean_aggregation.build_mean_and_count`.
     """
-    delta_type = delta.type_signature.member
 
-    @tff.tensorflow.computation(delta_type, np.float32)
-    def squared_norm(delta: Any, weight: tf.Tensor) -> tf.Tensor:
-        return tf.cast(weight, tf.float64) * _squared_norm(delta)
+    @tff.tensorflow.computation(delta.type_signature.member, np.float32)
+    def terms(delta: Any, weight: tf.Tensor) -> Any:
+        vector = weight * flatten(delta)
+        return _squared_norm(vector), vector, weight
 
-    @tff.tensorflow.computation(np.float64, np.float32, aggregate.type_signature.member)
-    def deviation(total: tf.Tensor, count: tf.Tensor, aggregate: Any) -> tf.Tensor:
-        mean_square = tf.math.divide_no_nan(total, tf.cast(count, tf.float64))
-        return tf.cast(tf.sqrt(tf.nn.relu(mean_square - _squared_norm(aggregate["mean"]))), tf.float32)
+    @tff.tensorflow.computation(terms.type_signature.result)
+    def deviation(sums: Any) -> tf.Tensor:
+        squares, vector, count = sums
+        variance = tf.math.divide_no_nan(squares, tf.cast(count, tf.float64)) - _squared_norm(
+            tf.math.divide_no_nan(vector, count)
+        )
+        return tf.cast(tf.sqrt(tf.nn.relu(variance)), tf.float32)
 
-    total = tff.federated_sum(tff.federated_map(squared_norm, (delta, weight)))
-    return tff.federated_map(deviation, (total, tff.federated_sum(weight), aggregate))
+    return tff.federated_map(deviation, tff.federated_sum(tff.federated_map(terms, (delta, weight))))
 
 
-def _squared_norm(structure: Any) -> tf.Tensor:
-    return tf.reduce_sum(tf.square(tf.cast(flatten(structure), tf.float64)))
+def _squared_norm(vector: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_sum(tf.square(tf.cast(vector, tf.float64)))

@@ -56,11 +56,16 @@ def build_scaffold(
 
     `state.aggregator["control"]` is c, which goes to the clients with the model.
 
-    A client without data, or that is not finite, contributes nothing and keeps its state.
+    A client without data, or that is not finite, contributes nothing and keeps its state
+    (an unweighted aggregator counts it as one that sent zeros). If nobody contributes,
+    or an aggregate is not finite (`metrics["aggregator"]["usable"]` is 0), neither c nor
+    the model moves. A round needs at least one client, and each client at most once.
 
     Privacy: two aggregates of each client leave the aggregator, of delta_k and of
     c_k' - c_k. With the two clipped to norms C1 and C2 one client changes the pair
-    (delta / C1, change / C2) by at most sqrt(2) in norm; see `tff_fen.build_dp_pair`.
+    (delta / C1, change / C2) by at most sqrt(2) in norm; see `tff_fen.build_dp_pair`. Another
+    private factory must be wrapped in `tff_fen.FixedDenominatorFactory`, for c needs to
+    know what it divides by.
 
     Args:
       model: a `tff.learning.models.FunctionalModel` with float32 weights.
@@ -82,11 +87,12 @@ def build_scaffold(
       A `StatefulClientProcess`.
     """
     validation.check_training(model, elastic_net, local_training)
+    validation.check_reporting(measurements, metrics_aggregator)
     check_integer("num_clients", num_clients, 1)
     check_number("server_learning_rate", server_learning_rate, 0.0, open_low=True)
     check_number("control_threshold", control_threshold, 0.0)
-    aggregator = aggregator or mean_aggregation.default_factory()
-    control_aggregator = control_aggregator or aggregator
+    aggregator = mean_aggregation.default_factory() if aggregator is None else aggregator
+    control_aggregator = aggregator if control_aggregator is None else control_aggregator
     mean_aggregation.check_factory("aggregator", aggregator)
     mean_aggregation.check_factory("control_aggregator", control_aggregator)
     trainer = Trainer(model, elastic_net, local_training, measurements)
@@ -109,11 +115,17 @@ def build_scaffold(
         steps = tf.cast(result.num_steps, tf.float32)
 
         def change(c: tf.Tensor, raw_delta: tf.Tensor) -> tf.Tensor:
-            """c_k' - c_k = -c + (theta - w)/(B lr), or nothing from a client that contributes nothing."""
-            full = penalties.hard_threshold(-c - raw_delta / (steps * lr), control_threshold)
-            return tf.where(result.contributes > 0.0, full, tf.zeros_like(full))
+            """c_k' - c_k = -c + (theta - w)/(B lr)."""
+            return penalties.hard_threshold(-c - raw_delta / (steps * lr), control_threshold)
 
-        control_change = tf.nest.map_structure(change, control, result.raw_delta)
+        full_change = tf.nest.map_structure(change, control, result.raw_delta)
+        # A client of no steps divides 0 by 0 here; it has no examples, and is not counted as not finite for it.
+        result = result.keep_if_finite(
+            tf.nest.map_structure(lambda x: tf.where(steps > 0.0, x, tf.zeros_like(x)), full_change)
+        )
+        control_change = tf.nest.map_structure(
+            lambda x: tf.where(result.contributes > 0.0, x, tf.zeros_like(x)), full_change
+        )
         new_control = tf.nest.map_structure(tf.add, client.control, control_change)
         return ClientOutput(
             collections.OrderedDict(delta=result.delta, control=control_change),
@@ -123,6 +135,7 @@ def build_scaffold(
         )
 
     def finalize(theta: Any, mean_delta: Any) -> Any:
+        # A mean that is not to be used is zero.
         return tf.nest.map_structure(lambda t, d: t + server_learning_rate * d, theta, mean_delta)
 
     return stateful_process.compose_stateful_process(
@@ -138,7 +151,11 @@ def build_scaffold(
 def _build_aggregation(
     trainer: Trainer, num_clients: int, aggregator: Any, control_aggregator: Any
 ) -> StatefulAggregation:
-    """Builds the aggregation that carries c; its result is the mean of delta."""
+    """Builds the aggregation that carries c.
+
+    next: (<<control=W,delta=S1,control_change=S2>@SERVER, {<delta=W,control=W>}@CLIENTS, {float32}@CLIENTS> ->
+           <state=<control=W,delta=S1,control_change=S2>@SERVER, result=W@SERVER, measurements=M@SERVER>)
+    """
     delta_type = trainer.weights_type.trainable
     delta_mean = mean_aggregation.build_mean_and_count(aggregator, delta_type)
     control_mean = mean_aggregation.build_mean_and_count(control_aggregator, delta_type)
@@ -153,10 +170,18 @@ def _build_aggregation(
             )
         )
 
-    @tff.tensorflow.computation(delta_type, control_mean.next.type_signature.result.result.member)
-    def add_changes(control: Any, change: Any) -> Any:
-        share = change["count"] / num_clients
-        return tf.nest.map_structure(lambda c, mean: c + share * mean, control, change["mean"])
+    aggregate_type = delta_mean.next.type_signature.result.result.member
+
+    @tff.tensorflow.computation(delta_type, aggregate_type, aggregate_type)
+    def update_control(control: Any, delta: Any, change: Any) -> Any:
+        """c' = c + (1/m) sum (c_k' - c_k); a round counts with both of its aggregates or not at all."""
+        usable = delta["usable"] * change["usable"]
+        share = usable * mean_aggregation.check_population(change["count"], num_clients) / num_clients
+        return collections.OrderedDict(
+            mean=tf.nest.map_structure(lambda d: usable * d, delta["mean"]),
+            usable=usable,
+            control=tf.nest.map_structure(lambda c, x: c + share * x, control, change["mean"]),
+        )
 
     message_type = tff.to_type(collections.OrderedDict(delta=delta_type, control=delta_type))
 
@@ -168,16 +193,20 @@ def _build_aggregation(
     def next_fn(state: Any, message: Any, weight: Any) -> tff.templates.MeasuredProcessOutput:
         delta_output = delta_mean.next(state["delta"], message["delta"], weight)
         control_output = control_mean.next(state["control_change"], message["control"], weight)
-        control = tff.federated_map(add_changes, (state["control"], control_output.result))
-        measured = collections.OrderedDict(delta=delta_output.measurements, control_change=control_output.measurements)
+        updated = tff.federated_map(update_control, (state["control"], delta_output.result, control_output.result))
+        measured = collections.OrderedDict(
+            delta=delta_output.measurements,
+            control_change=control_output.measurements,
+            usable=updated["usable"],
+        )
         if trainer.measure:
-            measured["control_norm"] = measurements.federated_norm(control)
-            measured["drift"] = measurements.federated_drift(message["delta"], weight, delta_output.result)
+            measured["control_norm"] = measurements.federated_norm(updated["control"])
+            measured["drift"] = measurements.federated_drift(message["delta"], weight)
         new_state = collections.OrderedDict(
-            control=control, delta=delta_output.state, control_change=control_output.state
+            control=updated["control"], delta=delta_output.state, control_change=control_output.state
         )
         return tff.templates.MeasuredProcessOutput(
-            tff.federated_zip(new_state), delta_output.result["mean"], tff.federated_zip(measured)
+            tff.federated_zip(new_state), updated["mean"], tff.federated_zip(measured)
         )
 
     @tff.tensorflow.computation(init_fn.type_signature.result.member)

@@ -102,7 +102,7 @@ class StatefulClientProcess(tff.templates.IterativeProcess):
 
     @property
     def get_average_weights(self) -> tff.Computation:
-        """`(S -> ModelWeights)`: gamma, the mean of the last participants' models."""
+        """`(S -> ModelWeights)`: for FedDyn gamma, the mean of the last participants' models; else theta."""
         return self._get_average_weights
 
 

@@ -24,6 +24,7 @@ def check_training(model: Any, elastic_net: Any, local_training: Any) -> None:
     )
     _check_weights(model)
     _check_input_spec(model.input_spec, local_training)
+    _check_calls(model)
 
 
 def _check_weights(model: tff.learning.models.FunctionalModel) -> None:
@@ -51,3 +52,37 @@ def _check_input_spec(spec: Any, local_training: LocalTraining) -> None:
                 f"shape [None, ...] with known dimensions after the first, found {leaf!r}. "
                 "Use batch_size=None to train on the data set's own batches."
             )
+
+
+def _check_calls(model: tff.learning.models.FunctionalModel) -> None:
+    """Traces model and loss once, so that what is wrong is named here and not from inside a loop."""
+    with tf.Graph().as_default():
+        batch = tf.nest.map_structure(lambda s: tf.compat.v1.placeholder(s.dtype, s.shape), model.input_spec)
+        x, y = (batch["x"], batch["y"]) if isinstance(batch, Mapping) else batch
+        weights = tf.nest.map_structure(tf.convert_to_tensor, model.initial_weights)
+        try:
+            output = model.predict_on_batch(weights, x, training=True)
+            loss = model.loss(output=output, label=y)
+        except Exception as error:
+            raise TypeError(
+                f"model cannot be called on batches of its own input_spec {model.input_spec!r}: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        predictions = tf.nest.flatten(output)[0]
+    if loss.shape.rank not in (0, None) or loss.dtype != tf.float32:
+        raise TypeError(
+            f"The model's loss must be one float32 a batch, found {loss.dtype.name} of shape {loss.shape}. "
+            "Take the mean over the batch."
+        )
+    if predictions.shape.rank == 0:
+        raise TypeError("The model's output must have a first dimension of examples, found a scalar.")
+
+
+def check_reporting(measurements: Any, metrics_aggregator: Any) -> None:
+    """Raises unless these are a bool, and `None` or a function."""
+    check_type("measurements", measurements, bool, "True measures the messages, False does not.")
+    if metrics_aggregator is not None and not callable(metrics_aggregator):
+        raise TypeError(
+            f"metrics_aggregator must be a function such as tff.learning.metrics.sum_then_finalize, "
+            f"found {metrics_aggregator!r}."
+        )
