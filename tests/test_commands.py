@@ -92,6 +92,17 @@ def test_benchmark_commands_run(command: list[str], expected: str) -> None:
     assert expected in done.stdout
 
 
+def test_a_script_ends_where_sigint_is_ignored() -> None:
+    """As in a shell's background job, whose children inherit that: TFF would wait for its worker for ever."""
+    script = (
+        "import numpy as np, tensorflow_federated as tff, tff_fen\n"
+        "tff.federated_computation(lambda: tff.federated_value(np.int32(7), tff.SERVER))()\n"
+    )
+    command = f"trap '' INT; exec {sys.executable} -c '{script}'"
+    done = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0 and "Exception ignored" not in done.stderr
+
+
 def test_reap_kills_what_a_command_leaves() -> None:
     leaves = "import subprocess, sys; p = subprocess.Popen(['sleep', '1000']); print(p.pid); sys.exit(5)"
     done = run("tools/reap.py", sys.executable, "-c", leaves, timeout=30)

@@ -40,6 +40,8 @@ def _start(command: list[str]) -> int:
         if os.getppid() != parent:  # killed before the line above
             os._exit(1)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _AWAITED)
+        # Ignored in a shell's background job, and inherited by TFF's workers, which TFF ends with it and waits for.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
     # The terminal knows the reaper's own group alone, so Ctrl-C comes here once and goes on once. The open terminal
     # itself is inherited: the command can still see its width and draw a progress bar.

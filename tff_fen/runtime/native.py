@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import gc
 import os
 from typing import Any, NoReturn
@@ -69,21 +70,22 @@ def end_worker_processes(timeout_seconds: float = 5.0) -> None:
     that lives on keeps the standard output it inherited open: `python script.py | tail`
     would never end.
     """
-    # Dropping TFF's context lets its `__del__` run now, while it still can.
+    workers = [child for child in psutil.Process().children(recursive=True) if _is_worker(child)]
+    for worker in workers:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            worker.kill()
+    # Dropping TFF's context runs its `__del__` now, while it still can. It sends SIGINT and waits, which would be for
+    # ever where SIGINT is ignored, as in a shell's background job: hence the kill before it.
     tff.framework.set_default_context(_EndedContext())
     gc.collect()
-    workers = []
-    for child in psutil.Process().children(recursive=True):
-        try:
-            if child.name() == _WORKER_NAME:
-                child.terminate()
-                workers.append(child)
-        except psutil.NoSuchProcess:
-            continue
-    _, alive = psutil.wait_procs(workers, timeout=timeout_seconds)
-    for worker in alive:
-        worker.kill()
-    psutil.wait_procs(alive, timeout=timeout_seconds)
+    psutil.wait_procs(workers, timeout=timeout_seconds)
+
+
+def _is_worker(process: psutil.Process) -> bool:
+    try:
+        return process.name() == _WORKER_NAME
+    except psutil.NoSuchProcess:
+        return False
 
 
 atexit.register(end_worker_processes)
