@@ -278,12 +278,14 @@ def test_a_round_in_which_nobody_contributes(algorithm: str, inner: Any) -> None
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_a_batch_without_rows_is_no_data(algorithm: str) -> None:
     """One batch of no rows still makes a step, of correction and weight decay: it must count for nothing."""
-    clients = build(algorithm, local_training=LocalTraining(0.2, weight_decay=0.1))
+    # No threshold here: it would hide the small step that must not be sent.
+    clients = build(algorithm, None, PENALTIES["plain"], local_training=LocalTraining(0.2, weight_decay=0.1))
     clients.round((0, 1))
     before = clients.own(0)
     clients.data_sets[0] = models.dataset(np.zeros((0, 6), np.float32), np.zeros(0, np.int32))
     metrics = clients.round((0, 2))["client_work"]["train"]
     assert (metrics["participants"], metrics["contributing_clients"], metrics["non_finite_clients"]) == (2, 1, 0)
+    assert metrics["delta"]["non_zero_share"] <= 1.0, "of the one message sent"
     rounds.assert_weights_close(clients.own(0), before, 0.0)
     assert clients.invariant_gap() < 1e-6
 
