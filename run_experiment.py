@@ -62,10 +62,8 @@ def train(
         chosen = sampling.sample_uniform(t, _CLIENTS.value, _CLIENTS_PER_ROUND.value, _SEED.value)
         output = process.next(state, [data_sets[k] for k in chosen])
         state = output.state
-        process.get_model_weights(state).assign_weights_to(keras_model)
-        predicted = keras_model.predict_on_batch(data.test[0]).argmax(1)
         result = Result(
-            accuracy=float((predicted == data.test[1]).mean()),
+            accuracy=digits.accuracy(process.get_model_weights(state), keras_model, data.test),
             non_zeros=result.non_zeros + int(output.metrics["client_work"]["train"]["delta"]["non_zeros"]),
         )
         progress.set_postfix(accuracy=f"{result.accuracy:.2%}", refresh=False)

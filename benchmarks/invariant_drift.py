@@ -66,10 +66,7 @@ def run(algorithm: str, factory: tff.aggregators.AggregationFactory, data: digit
         if t + 1 in REPORTED:
             mean = np.mean([flat(getattr(s, own_name)) for s in states.values()], axis=0)
             gaps.append(float(np.linalg.norm(flat(server.aggregator[shared_name]) - mean) / np.linalg.norm(mean)))
-    keras_model = digits.build_keras_model()
-    process.get_model_weights(server).assign_weights_to(keras_model)
-    predicted = keras_model.predict_on_batch(data.test[0]).argmax(1)
-    return gaps, float((predicted == data.test[1]).mean())
+    return gaps, digits.accuracy(process.get_model_weights(server), digits.build_keras_model(), data.test)
 
 
 def main(argv: list[str]) -> None:

@@ -51,6 +51,14 @@ def build_keras_model(seed: int = 0) -> tf.keras.Model:
     )
 
 
+def accuracy(
+    weights: tff.learning.models.ModelWeights, keras_model: tf.keras.Model, test: tuple[np.ndarray, np.ndarray]
+) -> float:
+    """Returns the share of test examples that `keras_model` gets right with `weights`, which it keeps."""
+    weights.assign_weights_to(keras_model)
+    return float((keras_model.predict_on_batch(test[0]).argmax(1) == test[1]).mean())
+
+
 def build_model(seed: int = 0) -> tff.learning.models.FunctionalModel:
     """Returns the model for TFF, with cross-entropy loss and accuracy as its metric."""
     return tff.learning.models.functional_model_from_keras(

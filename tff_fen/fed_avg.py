@@ -92,8 +92,7 @@ def _resolve_aggregation(
     aggregator: Any | None, client_weighting: Any | None
 ) -> tuple[tff.aggregators.WeightedAggregationFactory, tff.learning.ClientWeighting]:
     """Returns a weighted factory and the clients' weighting, or raises if the two do not fit."""
-    aggregator = mean_aggregation.default_factory() if aggregator is None else aggregator
-    mean_aggregation.check_factory("aggregator", aggregator)
+    aggregator = mean_aggregation.resolve_factory("aggregator", aggregator)
     if client_weighting is not None:
         check_type("client_weighting", client_weighting, tff.learning.ClientWeighting, "Use NUM_EXAMPLES or UNIFORM.")
     by_examples, uniform = tff.learning.ClientWeighting.NUM_EXAMPLES, tff.learning.ClientWeighting.UNIFORM

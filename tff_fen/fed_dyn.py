@@ -88,10 +88,8 @@ def build_fed_dyn(
     check_integer("num_clients", num_clients, 1)
     if elastic_net.l2 == 0.0:
         raise ValueError("ElasticNet.l2 must be a finite number > 0 for FedDyn, which divides by it, found 0.0.")
-    aggregator = mean_aggregation.default_factory() if aggregator is None else aggregator
-    sign_aggregator = aggregator if sign_aggregator is None else sign_aggregator
-    mean_aggregation.check_factory("aggregator", aggregator)
-    mean_aggregation.check_factory("sign_aggregator", sign_aggregator)
+    aggregator = mean_aggregation.resolve_factory("aggregator", aggregator)
+    sign_aggregator = mean_aggregation.resolve_factory("sign_aggregator", sign_aggregator, default=aggregator)
     trainer = Trainer(model, elastic_net, local_training, measurements)
     l1, l2 = elastic_net.l1, elastic_net.l2
 

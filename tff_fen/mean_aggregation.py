@@ -51,20 +51,24 @@ class FixedDenominatorFactory(tff.aggregators.UnweightedAggregationFactory):
         return self._factory.create(value_type)
 
 
-def default_factory() -> tff.aggregators.WeightedAggregationFactory:
-    """Returns the exact weighted mean, 0 where all weights are 0."""
-    # TFF's plain mean divides by the sum of the weights even when every client sat the round out.
-    return tff.aggregators.MeanFactory(no_nan_division=True)
+def resolve_factory(
+    name: str, factory: Any | None, default: tff.aggregators.AggregationFactory | None = None
+) -> tff.aggregators.AggregationFactory:
+    """Returns a user's factory, or `default`, or the exact weighted mean, which is 0 where all weights are 0.
 
-
-def check_factory(name: str, factory: Any) -> None:
-    """Raises unless `factory` is a `tff.aggregators` factory, and not one that is known to give a sum."""
+    Raises:
+      TypeError: unless it is a `tff.aggregators` factory, and not one that is known to give a sum.
+    """
+    if factory is None:
+        # TFF's plain mean divides by the sum of the weights even when every client sat the round out.
+        factory = tff.aggregators.MeanFactory(no_nan_division=True) if default is None else default
     check_type(name, factory, _FACTORIES, "Pass a factory of tff.aggregators, not a process.")
     if isinstance(factory, _SUMS):
         raise TypeError(
             f"{name} must give a mean, found {type(factory).__name__}, which gives a sum. "
             "Wrap it: tff.aggregators.MeanFactory(it) or tff.aggregators.UnweightedMeanFactory(it)."
         )
+    return factory
 
 
 def as_weighted(factory: tff.aggregators.AggregationFactory) -> tff.aggregators.WeightedAggregationFactory:

@@ -91,10 +91,8 @@ def build_scaffold(
     check_integer("num_clients", num_clients, 1)
     check_number("server_learning_rate", server_learning_rate, 0.0, open_low=True)
     check_number("control_threshold", control_threshold, 0.0)
-    aggregator = mean_aggregation.default_factory() if aggregator is None else aggregator
-    control_aggregator = aggregator if control_aggregator is None else control_aggregator
-    mean_aggregation.check_factory("aggregator", aggregator)
-    mean_aggregation.check_factory("control_aggregator", control_aggregator)
+    aggregator = mean_aggregation.resolve_factory("aggregator", aggregator)
+    control_aggregator = mean_aggregation.resolve_factory("control_aggregator", control_aggregator, default=aggregator)
     trainer = Trainer(model, elastic_net, local_training, measurements)
 
     @tff.tensorflow.computation(np.int64)
