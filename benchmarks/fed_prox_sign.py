@@ -21,7 +21,7 @@ import tensorflow_federated as tff
 from absl import app, logging
 
 import tff_fen
-from tasks import digits
+from tasks.registry import load_task
 
 STRENGTHS = (0.0, 0.1, 0.5, 1.0)
 LEARNING_RATE, BATCH_SIZE, EPOCHS = 0.1, 50, 5
@@ -37,9 +37,9 @@ def distance(process: tff.learning.templates.LearningProcess, data: tf.data.Data
 def main(argv: list[str]) -> None:
     del argv
     logging.set_verbosity(logging.ERROR)
-    (client,) = digits.load(num_clients=1).clients
-    data = tf.data.Dataset.from_tensor_slices(client).batch(BATCH_SIZE).repeat(EPOCHS)
-    model = digits.build_model()
+    task = load_task("digits", num_clients=1)
+    data = tf.data.Dataset.from_tensor_slices(task.clients[0]).batch(BATCH_SIZE).repeat(EPOCHS)
+    model = task.build_model()
 
     def stock(l2: float) -> Any:
         optimizer = tff.learning.optimizers.build_sgdm(LEARNING_RATE)

@@ -24,7 +24,9 @@ import tqdm
 from absl import app
 
 import tff_fen
-from tasks import digits
+from tasks.evaluation import Evaluator
+from tasks.registry import load_task
+from tasks.task import Task
 
 CLIENTS, PER_ROUND, REPORTED = 20, 5, (1, 5, 20)
 ELASTIC_NET = tff_fen.ElasticNet(l1=1e-4, l2=0.1, threshold=1e-3)
@@ -51,12 +53,12 @@ def flat(structure: Any) -> np.ndarray:
     return np.concatenate([np.ravel(x) for x in tf.nest.flatten(structure)])
 
 
-def run(algorithm: str, factory: tff.aggregators.AggregationFactory, data: digits.Digits) -> tuple[list[float], float]:
+def run(algorithm: str, factory: tff.aggregators.AggregationFactory, task: Task) -> tuple[list[float], float]:
     """Returns the relative gaps after the reported rounds, and the final accuracy."""
     build, shared_name, own_name = ALGORITHMS[algorithm]
-    process = build(digits.build_model(), ELASTIC_NET, TRAINING, num_clients=CLIENTS, aggregator=factory)
+    process = build(task.build_model(), ELASTIC_NET, TRAINING, num_clients=CLIENTS, aggregator=factory)
     states = {k: process.initialize_client(k) for k in range(CLIENTS)}
-    data_sets = [tf.data.Dataset.from_tensors(c) for c in data.clients]
+    data_sets = [task.client_dataset(k) for k in range(CLIENTS)]
     server, gaps = process.initialize(), []
     for t in range(REPORTED[-1]):
         chosen = np.random.default_rng((0, t)).choice(CLIENTS, PER_ROUND, replace=False)
@@ -66,15 +68,15 @@ def run(algorithm: str, factory: tff.aggregators.AggregationFactory, data: digit
         if t + 1 in REPORTED:
             mean = np.mean([flat(getattr(s, own_name)) for s in states.values()], axis=0)
             gaps.append(float(np.linalg.norm(flat(server.aggregator[shared_name]) - mean) / np.linalg.norm(mean)))
-    return gaps, digits.accuracy(process.get_model_weights(server), digits.build_keras_model(), data.test)
+    return gaps, Evaluator(task).evaluate(process.get_model_weights(server)).accuracy
 
 
 def main(argv: list[str]) -> None:
     del argv
     tff.backends.test.set_sync_test_cpp_execution_context()  # the native worker with bodies for the secure intrinsics
-    data = digits.load(CLIENTS)
+    task = load_task("digits", num_clients=CLIENTS)
     runs = [(algorithm, name) for algorithm in ALGORITHMS for name in FACTORIES]
-    rows = [(a, n, *run(a, FACTORIES[n](), data)) for a, n in tqdm.tqdm(runs, unit="run")]
+    rows = [(a, n, *run(a, FACTORIES[n](), task)) for a, n in tqdm.tqdm(runs, unit="run")]
     print(f"{'':9} {'aggregator':22}" + "".join(f" {f'round {t}':>10}" for t in REPORTED) + f" {'accuracy':>9}")
     for algorithm, name, gaps, accuracy in rows:
         print(f"{algorithm:9} {name:22}" + "".join(f" {gap:10.1e}" for gap in gaps) + f" {accuracy:>9.2%}")

@@ -16,12 +16,12 @@ import time
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 import tqdm
 from absl import app, flags
 
 import tff_fen
-from tasks import digits, sampling
+from tasks import sampling
+from tasks.registry import load_task
 
 _ROUNDS = flags.DEFINE_integer("rounds", 20, "Rounds timed for each.", lower_bound=3)
 
@@ -33,11 +33,12 @@ def main(argv: list[str]) -> None:
     del argv
     tff_fen.runtime.set_native_context()
     # 100 data sets serve all: client k has that of k mod 100.
-    data_sets = [tf.data.Dataset.from_tensors(c) for c in digits.load(100).clients]
+    task = load_task("digits", num_clients=100)
+    data_sets = [task.client_dataset(k) for k in range(100)]
     training = tff_fen.LocalTraining(0.1, epochs=5, batch_size=5)
     net = tff_fen.ElasticNet(l1=1e-4, l2=0.05, threshold=1e-3)
     processes = {
-        (name, m): build(digits.build_model(), net, training, num_clients=m)
+        (name, m): build(task.build_model(), net, training, num_clients=m)
         for name, build in BUILDERS.items()
         for m in POPULATIONS
     }

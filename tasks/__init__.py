@@ -1,1 +1,1 @@
-"""Data sets and Keras models to train on."""
+"""Federated tasks by name (`tasks.registry.load_task`): data sets, splits, client sampling, and Keras models."""

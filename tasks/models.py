@@ -22,9 +22,21 @@ from typing import Any
 
 import tensorflow as tf
 
+from tff_fen.checks import check_name
+
 INITIALIZERS: tuple[str, ...] = ("keras", "torch")
 NUM_CHARACTERS = 80
 """Shakespeare's vocabulary."""
+
+
+def build_softmax_regression(
+    num_inputs: int, num_classes: int, *, initializer: str = "keras", seed: int = 0
+) -> tf.keras.Model:
+    """Returns a linear classifier."""
+    seeds = _seeds(initializer, seed)
+    return tf.keras.Sequential(
+        [tf.keras.layers.InputLayer((num_inputs,)), _dense(num_inputs, num_classes, None, initializer, seeds)]
+    )
 
 
 def build_mlp(
@@ -89,8 +101,7 @@ def build_lstm(*, initializer: str = "keras", seed: int = 0) -> tf.keras.Model:
 
 def _seeds(initializer: str, seed: int) -> Iterator[int]:
     """Returns a seed for each initializer in turn, or raises if the kind of initializer is not known."""
-    if initializer not in INITIALIZERS:
-        raise ValueError(f"initializer must be one of {', '.join(map(repr, INITIALIZERS))}, found {initializer!r}.")
+    check_name("initializer", initializer, INITIALIZERS)
     return itertools.count(1000 * seed)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import numbers
+from collections.abc import Iterable
 from typing import Any
 
 
@@ -35,3 +37,13 @@ def check_type(name: str, value: Any, expected: type | tuple[type, ...], advice:
         kinds = expected if isinstance(expected, tuple) else (expected,)
         names = " or ".join(kind.__name__ for kind in kinds)
         raise TypeError(f"{name} must be a {names}, found {value!r} of type {type(value).__name__}. {advice}")
+
+
+def check_name(what: str, value: Any, known: Iterable[str]) -> None:
+    """Raises a `ValueError` that lists the known names, the nearest first, unless `value` is one of them."""
+    names = list(known)
+    if value in names:
+        return
+    near = difflib.get_close_matches(str(value), names, n=1, cutoff=0.5)
+    advice = f" Did you mean {near[0]!r}?" if near else ""
+    raise ValueError(f"{what} must be one of {', '.join(map(repr, names))}, found {value!r}.{advice}")

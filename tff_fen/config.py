@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from tff_fen.checks import check_integer, check_number
+from tff_fen.checks import check_integer, check_name, check_number
 
 L1_STEPS: tuple[str, ...] = ("subgradient", "proximal")
 
@@ -35,9 +35,7 @@ class ElasticNet:
     def __post_init__(self) -> None:
         for field in ("l1", "l2", "threshold"):
             check_number(f"ElasticNet.{field}", getattr(self, field), 0.0)
-        if self.l1_step not in L1_STEPS:
-            allowed = ", ".join(map(repr, L1_STEPS))
-            raise ValueError(f"ElasticNet.l1_step must be one of {allowed}, found {self.l1_step!r}.")
+        check_name("ElasticNet.l1_step", self.l1_step, L1_STEPS)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,207 @@
+"""Arrays of a data set from the first source that has them, verified, and kept in a cache.
+
+Whatever the source, the arrays are brought into one canonical order and compared with
+a digest of the originals; what does not match is neither used nor kept. A file gets its
+final name only when it is complete, so that a killed download leaves nothing that is
+later believed; what it did leave is removed the next time. No pickle is ever loaded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import pathlib
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+Arrays = dict[str, np.ndarray]
+
+
+class SourceError(Exception):
+    """A source cannot give the data; the message says why."""
+
+
+class DataUnavailableError(Exception):
+    """No source could give the data; the message lists each with its reason, and what to do."""
+
+
+class Source(NamedTuple):
+    """A place where a data set may be had.
+
+    Attributes:
+      name: for messages.
+      load: returns the arrays; may write into the folder it is given, which is removed
+        afterwards. Raises `SourceError` if it cannot.
+    """
+
+    name: str
+    load: Callable[[pathlib.Path], Arrays]
+
+
+class Places(NamedTuple):
+    """Where a user's data are.
+
+    Attributes:
+      data_dir: a folder with the original files, or with data sets that TensorFlow
+        Datasets prepared; `None` if there is none.
+      cache_dir: where verified arrays are kept; `None` for `$TFF_FEN_CACHE`, or `tff_fen` in the
+        user's cache folder.
+    """
+
+    data_dir: pathlib.Path | None = None
+    cache_dir: pathlib.Path | None = None
+
+    def cache(self) -> pathlib.Path:
+        """The cache folder."""
+        if self.cache_dir is not None:
+            return self.cache_dir
+        given = os.environ.get("TFF_FEN_CACHE")
+        if given:
+            return pathlib.Path(given)
+        return pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "tff_fen"
+
+    def data_dir_source(self, read: Callable[[pathlib.Path], Arrays]) -> list[Source]:
+        """Returns `--data_dir` as a list of one source, read by `read`; an empty list if there is none."""
+        if self.data_dir is None:
+            return []
+        folder = self.data_dir
+
+        def load(_: pathlib.Path) -> Arrays:
+            if not folder.is_dir():
+                raise SourceError("there is no such folder")
+            return read(folder)
+
+        return [Source(f"--data_dir={folder}", load)]
+
+
+def digest(arrays: Arrays) -> str:
+    """Returns the SHA-256 of names, types, shapes and contents."""
+    sha = hashlib.sha256()
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        sha.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        sha.update(array.data)
+    return sha.hexdigest()
+
+
+def canonical(train: tuple[np.ndarray, np.ndarray], test: tuple[np.ndarray, np.ndarray]) -> Arrays:
+    """Returns the examples of a labelled data set in an order that no source can change.
+
+    They are sorted by label, and within a label by the SHA-256 of the example.
+
+    Args:
+      train: examples uint8 [n, ...] and labels [n].
+      test: likewise.
+
+    Returns:
+      `x_train`, `y_train`, `x_test`, `y_test`, all uint8.
+    """
+    arrays: Arrays = {}
+    for name, (x, y) in (("train", train), ("test", test)):
+        x, y = np.ascontiguousarray(x, np.uint8), np.asarray(y, np.uint8).reshape(-1)
+        if len(x) != len(y):
+            raise SourceError(f"the {name} part has {len(x)} examples but {len(y)} labels")
+        keys = [(label, hashlib.sha256(row.data).digest()) for label, row in zip(y.tolist(), x, strict=True)]
+        order = np.array(sorted(range(len(keys)), key=keys.__getitem__), np.int64)
+        arrays |= {f"x_{name}": x[order], f"y_{name}": y[order]}
+    return arrays
+
+
+def load(name: str, sources: Sequence[Source], expected_digest: str | None, places: Places) -> Arrays:
+    """Returns the arrays from the cache, or from the first source that gives the right ones.
+
+    Processes that want the same data set at the same time wait for the first to have it.
+
+    Args:
+      name: of the data set, and of its file in the cache.
+      sources: tried in order.
+      expected_digest: of the arrays, see `digest`; `None` where no original could be had to
+        take it from. Then the first source's word is taken, and what the cache holds is
+        only compared with what was put there.
+      places: the user's folders.
+
+    Raises:
+      DataUnavailableError: if no source gives the right arrays, or the cache cannot be written.
+    """
+    cache = places.cache()
+    reasons: list[str] = []
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        with _only_one(cache / f"{name}.lock"):
+            arrays = _load(name, sources, expected_digest, cache, reasons)
+        if arrays is not None:
+            return arrays
+    except OSError as error:
+        reasons.append(f"cache {cache}: {error.strerror or error}; set TFF_FEN_CACHE to a folder with free space")
+    tried = "\n".join(f"  - {reason}" for reason in reasons)
+    raise DataUnavailableError(
+        f"The data set {name} could not be had. Tried:\n{tried}\n"
+        f"Make one of these reachable, or put the original files into a folder and name it with --data_dir."
+    )
+
+
+def _load(
+    name: str, sources: Sequence[Source], expected_digest: str | None, cache: pathlib.Path, reasons: list[str]
+) -> Arrays | None:
+    """Does the work of `load`; returns `None` if all fails, with what went wrong appended to `reasons`."""
+    cached = cache / f"{name}.npz"
+    if cached.exists():
+        try:
+            return _verified(_read(cached), expected_digest)
+        except SourceError as error:
+            reasons.append(f"cache {cached}: {error}; put aside as {name}.damaged")
+            cached.replace(cached.with_suffix(".damaged"))
+    for left_by_a_killed_one in cache.glob(f"{name}-*.part"):
+        shutil.rmtree(left_by_a_killed_one)
+    for source in sources:
+        print(f"{name}: trying {source.name}", file=sys.stderr)
+        with tempfile.TemporaryDirectory(dir=cache, prefix=f"{name}-", suffix=".part") as folder:
+            try:
+                arrays = _verified(source.load(pathlib.Path(folder)), expected_digest)
+            except SourceError as error:
+                reasons.append(f"{source.name}: {error}")
+                continue
+            complete = pathlib.Path(folder) / "complete.npz"
+            with complete.open("wb") as file:
+                np.savez(file, **arrays, digest=np.array(digest(arrays)))
+                file.flush()
+                os.fsync(file.fileno())
+            complete.replace(cached)
+            return arrays
+    return None
+
+
+@contextlib.contextmanager
+def _only_one(path: pathlib.Path) -> Iterator[None]:
+    """Holds a lock that ends with the process, however it ends."""
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"{path.stem}: another process is fetching it; waiting", file=sys.stderr)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _verified(arrays: Arrays, expected_digest: str | None) -> Arrays:
+    stored = arrays.pop("digest", None)
+    expected = expected_digest or (str(stored) if stored is not None else None)
+    found = digest(arrays)
+    if expected is not None and found != expected:
+        raise SourceError(f"the data differ from the original (digest {found[:12]}..., not {expected[:12]}...)")
+    return arrays
+
+
+def _read(path: pathlib.Path) -> Arrays:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except Exception as error:  # a damaged archive fails in many ways; all mean the same
+        raise SourceError(f"it cannot be read ({type(error).__name__})") from error
