@@ -390,16 +390,17 @@ def test_synthetic_follows_its_definition() -> None:
     assert sizes.min() >= 50
     # lognormal(4, 2): the median is exp(4).
     assert np.median(sizes - 50) == pytest.approx(np.exp(4), rel=0.15)
-    for arguments, message in [
+    bad: list[tuple[tuple[Any, ...], str]] = [
         ((0,), "num_clients"),
         ((1, -1.0), "alpha must be a finite number >= 0"),
         ((1, 1.0, float("nan")), re.escape("beta must be a finite number >= 0, found nan")),
-    ]:
+    ]
+    for arguments, message in bad:
         with pytest.raises(ValueError, match=message):
             synthetic.Synthetic(*arguments)
 
 
 def test_alpha_moves_all_logits_alike() -> None:
     """So the definition has it: u_k is the mean of all columns of W_k, and no label depends on alpha."""
-    labels = [synthetic.Synthetic(20, alpha=alpha).client(7)[1] for alpha in (0.0, 1.0)]
-    np.testing.assert_array_equal(*labels)
+    without, with_alpha = (synthetic.Synthetic(20, alpha=alpha).client(7)[1] for alpha in (0.0, 1.0))
+    np.testing.assert_array_equal(without, with_alpha)
