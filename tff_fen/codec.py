@@ -52,7 +52,7 @@ MAX_NONZEROS_PER_BYTE = 1024
 # Up to here q * step / step rounds to q in float32 (two roundings of 2^-24 each stay below half a step).
 MAX_STEPS = 2**22
 
-INTEGERS: tuple[Split, ...] = tuple(Leading(bits) for bits in (11, 8, 6, 4, 2))
+INTEGERS: tuple[Split, ...] = tuple(Leading(bits) for bits in (11, 7, 4, 2))
 
 
 class Codec(Protocol):
@@ -182,7 +182,7 @@ class Float16Codec(_Form):
     """Rounds to half precision, to even at a tie; what rounds to zero is +0.0. Values beyond 65504 are refused."""
 
     FORM = 1
-    FAMILY = tuple(High(shift) for shift in (0, 3, 5, 7, 9, 11))
+    FAMILY = tuple(High(shift) for shift in (4, 6, 8, 9, 11))
 
     @property
     def name(self) -> str:

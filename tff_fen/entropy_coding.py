@@ -1,20 +1,22 @@
 """Whole numbers as few bytes: a symbol coded at its entropy (`constriction`), the bits below it as they are.
 
-A `Split` cuts a 32-bit number into a symbol and extra bits, as many as the symbol says. What is predictable belongs into
+A `Split` cuts a 32-bit number into a symbol and extra bits, as many as the symbol says. What is predictable goes into
 the symbol, what is noise into the extra bits. `encode_numbers` picks, from a family of splits, the one with the fewest
 bytes, table included. It writes a section, which `decode_numbers` reads (numbers in it are LEB128 varints):
 
     split        1 byte, the place in the family
-    table        number of symbols, then for each its count as one byte, 3 bits of precision; a jump over symbols that
-                 do not occur is a zero byte and the size of the jump
-    symbols      number of words, then the 32-bit words of an ANS coder; none if there is one symbol only
+    table        number of symbols, then hexadecimal digits: for each symbol the change d of its count's code as
+                 d + 7, or 15 and the two digits of the code (3 bits of precision); a jump over symbols that do not
+                 occur is 15 0 0 and its size, three bits a digit as in a varint
+    symbols      number of bytes, then the words of an ANS coder without the zero bytes at their end; none if there is
+                 one symbol only
     extra bits   packed from the lowest bit on, the last byte filled with zeros
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import constriction
@@ -61,6 +63,13 @@ class Reader:
         if not low <= value <= high:
             raise CodecError(f"Message gives {value} as its {what}; {low} to {high} is possible here.")
         return value
+
+    def digits(self, what: str) -> Iterator[int]:
+        """The next bytes as hexadecimal digits, the high one first; takes a byte when its first digit is asked for."""
+        while True:
+            byte = self.take(1, what)[0]
+            yield byte >> 4
+            yield byte & 15
 
 
 def varint(value: int) -> bytes:
@@ -110,8 +119,7 @@ class Leading(Split):
         return values & ((np.uint64(1) << self.widths(symbols).astype(np.uint64)) - np.uint64(1))
 
     def join(self, symbols: np.ndarray, extra: np.ndarray) -> np.ndarray:
-        # No uint32 has more than 32 extra bits; a damaged table may ask for more, and must not wrap around to fewer.
-        width = np.minimum(self.widths(symbols), 32)
+        width = self.widths(symbols)
         return ((symbols - (width << self.bits)) << width).astype(np.uint64) + extra
 
 
@@ -208,16 +216,16 @@ def encode_numbers(values: np.ndarray, family: Sequence[Split]) -> bytes:
         if len(exact) <= MAX_SYMBOLS and _cost(exact.astype(np.int64), exact_counts, EXACT) < costs[choice]:
             choice, split, symbols, coded = len(family), EXACT, exact.astype(np.int64), positions.astype(np.int32)
     table = COUNTS.symbols(np.bincount(coded).astype(np.uint32))
-    words = np.zeros(0, np.uint32)
+    words = b""
     if len(symbols) > 1:
         coder = constriction.stream.stack.AnsCoder()
         coder.encode_reverse(coded, _model(table))
-        words = coder.get_compressed()
+        words = coder.get_compressed().astype("<u4").tobytes().rstrip(b"\0")
     packed = b""
     widths = split.widths(symbols)
     if widths.any():
         packed = _pack(split.extra(values, symbols[coded]), widths[coded])
-    return bytes([choice]) + _encode_table(symbols, table) + varint(len(words)) + words.astype("<u4").tobytes() + packed
+    return bytes([choice]) + _encode_table(symbols, table) + varint(len(words)) + words + packed
 
 
 def decode_numbers(reader: Reader, count: int, family: Sequence[Split]) -> np.ndarray:
@@ -227,14 +235,14 @@ def decode_numbers(reader: Reader, count: int, family: Sequence[Split]) -> np.nd
         raise CodecError(f"Message names split {choice}, there are 0 to {len(family)}.")
     split = [*family, EXACT][choice]
     symbols, table = _decode_table(reader)
-    size = reader.number("number of words", 0, reader.left // 4)
-    words = np.frombuffer(reader.take(4 * size, "symbols"), "<u4").astype(np.uint32)
+    words = reader.take(reader.number("number of bytes of symbols", 0, reader.left), "symbols")
+    if words[-1:] == b"\0":
+        raise CodecError("Message has coded symbols that end with a zero byte; a coder writes none.")
     if len(symbols) == 1:
-        coded, at_end = np.zeros(count, np.int32), not size
+        coded, at_end = np.zeros(count, np.int32), not words
     else:
-        if size and not words[-1]:
-            raise CodecError("Message has coded symbols that end with a zero word; a coder writes none.")
-        coder = constriction.stream.stack.AnsCoder(words)
+        padded = np.frombuffer(words + bytes(-len(words) % 4), "<u4").astype(np.uint32)
+        coder = constriction.stream.stack.AnsCoder(padded)
         coded = coder.decode(_model(table), count)
         at_end = coder.is_empty()
     if not at_end:
@@ -262,42 +270,70 @@ def _cost(symbols: np.ndarray, counts: np.ndarray, split: Split) -> float:
     total = merged.sum()
     entropy = total * np.log2(total) - np.sum(merged * np.log2(merged))
     jumps = np.diff(present, prepend=-1) - 1
-    jump_bytes = np.sum((jumps > 0) * (2 + np.log2(jumps + 1) // 7))
-    return float(entropy + np.sum(merged * split.widths(present)) + 8 * (len(present) + jump_bytes))
+    changes = np.diff(COUNTS.symbols(merged.astype(np.uint32)), prepend=0)
+    digits = np.sum((jumps > 0) * (4 + np.log2(jumps + 1) // 3)) + np.sum(np.where(np.abs(changes) > 7, 3, 1))
+    return float(entropy + np.sum(merged * split.widths(present)) + 4 * digits)
 
 
 def _model(table: np.ndarray) -> constriction.stream.model.Categorical:
-    """The model both sides build from the counts as transmitted, in the middle of their steps."""
+    """The model both sides build from the counts as transmitted, in the middle of their steps.
+
+    Not normalised: halves of integers add up exactly in float64, in whatever order, so that both sides get the same.
+    """
     low = COUNTS.join(table, np.zeros(len(table), np.uint64)).astype(np.float64)
     middle = low + ((1 << COUNTS.widths(table)) - 1) / 2
-    return constriction.stream.model.Categorical(middle / middle.sum(), perfect=False)
+    return constriction.stream.model.Categorical(middle, perfect=False)
 
 
 def _encode_table(symbols: np.ndarray, table: np.ndarray) -> bytes:
-    out = bytearray(varint(len(symbols)))
-    jumps = np.diff(symbols, prepend=-1) - 1
-    for jump, count in zip(jumps.tolist(), table.tolist(), strict=True):
+    digits: list[int] = []
+    last = 0
+    for jump, code in zip((np.diff(symbols, prepend=-1) - 1).tolist(), table.tolist(), strict=True):
         if jump:
-            out += b"\0" + varint(jump)
-        out.append(count)
-    return bytes(out)
+            digits += [15, 0, 0]
+            while jump > 7:
+                digits.append(jump & 7 | 8)
+                jump >>= 3
+            digits.append(jump)
+        # Neighbours in a histogram are alike: most codes need one digit.
+        digits += [code - last + 7] if abs(code - last) <= 7 else [15, code >> 4, code & 15]
+        last = code
+    return varint(len(symbols)) + bytes.fromhex("".join(f"{digit:x}" for digit in digits) + "0" * (len(digits) % 2))
 
 
 def _decode_table(reader: Reader) -> tuple[np.ndarray, np.ndarray]:
     """Symbols (ascending) and counts (symbols of `COUNTS`), both int64, each at least one."""
-    size = reader.number("number of symbols", 1, min(MAX_SYMBOLS, reader.left))
+    size = reader.number("number of symbols", 1, min(MAX_SYMBOLS, 2 * reader.left))
     symbols, table = np.empty(size, np.int64), np.empty(size, np.int64)
-    symbol = -1
+    digits = reader.digits("table")
+
+    def next_code(last: int) -> int:
+        digit = next(digits)
+        return last + digit - 7 if digit < 15 else 16 * next(digits) + next(digits)
+
+    symbol, last = -1, 0
     for i in range(size):
         symbol += 1
-        count = reader.take(1, "table")[0]
-        if not count:
-            symbol += reader.number("jump in a table", 1, 2**32 - 1)
-            count = reader.take(1, "table")[0]
-        if symbol >= 2**32 or not 1 <= count < 240:
-            raise CodecError(f"Message has a table with code {count} for symbol {symbol}; codes are 1 to 239.")
-        symbols[i], table[i] = symbol, count
+        code = next_code(last)
+        if not code:
+            symbol += _jump(digits)
+            code = next_code(last)
+        if symbol >= 2**32 or not 1 <= code < 240:
+            raise CodecError(f"Message has a table with code {code} for symbol {symbol}; codes are 1 to 239.")
+        symbols[i] = symbol
+        table[i] = last = code
     return symbols, table
+
+
+def _jump(digits: Iterator[int]) -> int:
+    """At most 33 bits; the caller refuses what leads too far."""
+    jump = 0
+    for shift in range(0, 33, 3):
+        digit = next(digits)
+        jump |= (digit & 7) << shift
+        if digit < 8:
+            break
+    return jump
 
 
 def _pack(extra: np.ndarray, widths: np.ndarray) -> bytes:
