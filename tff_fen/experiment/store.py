@@ -32,7 +32,7 @@ import pathlib
 import shutil
 import sqlite3
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tff_fen.checks import check_integer, check_type
@@ -212,7 +212,7 @@ class RoundStore:
                 return None
             return Round(self._newest, self._checked_round(self._newest)[0])
 
-    def read_clients(self, client_ids: Sequence[int]) -> list[bytes | None]:
+    def read_clients(self, client_ids: Iterable[int]) -> list[bytes | None]:
         """The states of clients as of the newest round, in the order asked for; `None` for one that never took part."""
         ids = [_client_id(client) for client in client_ids]
         with self._translated("read"):
@@ -544,6 +544,9 @@ class RoundStore:
                     f"quotas or limits on file sizes may be lower. {safe}. Make room, then commit again or resume."
                 ) from e
             raise StoreError(f"{self._path} cannot be {doing} ({name}: {e}). Check the disk and who may write.") from e
+        except UnicodeDecodeError as e:
+            # SQLite's message quotes a table's definition that is no text any more.
+            raise DamagedStoreError(f"{self._path} is damaged (its schema: {e}). {_START_ANEW}") from e
         except OSError as e:
             raise StoreError(f"{self._path} cannot be {doing}: {e}. Check the disk and who may write.") from e
 
