@@ -640,10 +640,11 @@ def test_no_damage_anywhere_in_the_file_goes_unnoticed(tmp_path: pathlib.Path, s
     assert outcomes["as written"] < 200, outcomes
 
 
-def test_a_store_of_another_format_is_refused(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("statement", ["PRAGMA application_id = 7", "ALTER TABLE clients RENAME client TO clients"])
+def test_a_store_of_another_format_is_refused(tmp_path: pathlib.Path, statement: str) -> None:
     path = write(tmp_path)
-    change(path, "PRAGMA user_version = 7")
-    with pytest.raises(StoreError, match="has format 7, this version of the package reads format 1"):
+    change(path, statement)
+    with pytest.raises(DamagedStoreError, match="damaged, or not a store of this version of the package"):
         RoundStore(tmp_path)
 
 

@@ -38,21 +38,20 @@ from typing import Any, NamedTuple
 from tff_fen.checks import check_integer, check_type
 
 _DATABASE, _LOCK = "rounds.sqlite", "lock"
-_APPLICATION_ID = 0x46454E31  # "FEN1": tells a store from any other SQLite file, and from one that was emptied.
-_FORMAT = 1
+_APPLICATION_ID = 0x46454E31  # "FEN1", 1 for the format: tells a store from other files, and from an emptied one.
 _LARGEST_ID = 2**63 - 1
 _LARGEST_VALUE = 1_000_000_000 - 1024  # SQLite's limit for a row is 10^9 bytes.
 _MODULUS = 2**128
 
 # The contents are apart from the clients' keys so that all the keys can be read in a moment: see `_scan_clients`.
-_SCHEMA = """
-CREATE TABLE contents (id INTEGER PRIMARY KEY, content BLOB NOT NULL);
-CREATE TABLE clients (client INTEGER NOT NULL, round INTEGER NOT NULL, digest BLOB NOT NULL, content INTEGER NOT NULL,
-                      PRIMARY KEY (client, round)) WITHOUT ROWID;
-CREATE TABLE rounds (round INTEGER PRIMARY KEY, participants BLOB NOT NULL, population BLOB NOT NULL,
-                     digest BLOB NOT NULL, checkpoint INTEGER NOT NULL);
-CREATE TABLE metrics (round INTEGER PRIMARY KEY, digest BLOB NOT NULL, content BLOB NOT NULL);
-"""
+_SCHEMA = (
+    "CREATE TABLE contents (id INTEGER PRIMARY KEY, content BLOB NOT NULL)",
+    "CREATE TABLE clients (client INTEGER NOT NULL, round INTEGER NOT NULL, digest BLOB NOT NULL,"
+    " content INTEGER NOT NULL, PRIMARY KEY (client, round)) WITHOUT ROWID",
+    "CREATE TABLE rounds (round INTEGER PRIMARY KEY, participants BLOB NOT NULL, population BLOB NOT NULL,"
+    " digest BLOB NOT NULL, checkpoint INTEGER NOT NULL)",
+    "CREATE TABLE metrics (round INTEGER PRIMARY KEY, digest BLOB NOT NULL, content BLOB NOT NULL)",
+)
 
 # What SQLite says of a file whose structure does not hold; the statements here are fixed, so that a missing table or a
 # violated constraint is damage too.
@@ -293,16 +292,12 @@ class RoundStore:
                 self._create()
             self._db = _connect(self._path)
             application = self._execute("PRAGMA application_id").fetchone()[0]
-            version = self._execute("PRAGMA user_version").fetchone()[0]
-        if application != _APPLICATION_ID:
+            schema = self._execute("SELECT sql FROM sqlite_master ORDER BY rowid").fetchall()
+        # A definition that a damaged byte made another one would give the rows another meaning.
+        if application != _APPLICATION_ID or schema != [(statement.encode(),) for statement in _SCHEMA]:
             raise DamagedStoreError(
-                f"{self._path} is damaged or not a store: its application id is {application:#x}, expected "
-                f"{_APPLICATION_ID:#x}. {_START_ANEW}"
-            )
-        if version != _FORMAT:
-            raise StoreError(
-                f"{self._path} has format {version}, this version of the package reads format {_FORMAT}. "
-                "Use the version that wrote it, or start the experiment anew in an empty folder."
+                f"{self._path} is damaged, or not a store of this version of the package: its application id is "
+                f"{application:#x} (expected {_APPLICATION_ID:#x}), or its tables are others. {_START_ANEW}"
             )
 
     def _create(self) -> None:
@@ -313,9 +308,7 @@ class RoundStore:
         for stale in (new, pathlib.Path(f"{new}-journal"), pathlib.Path(f"{self._path}-journal")):
             stale.unlink(missing_ok=True)
         with contextlib.closing(_connect(new)) as db:
-            db.executescript(
-                f"BEGIN; {_SCHEMA} PRAGMA application_id = {_APPLICATION_ID}; PRAGMA user_version = {_FORMAT}; COMMIT;"
-            )
+            db.executescript(f"BEGIN; {'; '.join(_SCHEMA)}; PRAGMA application_id = {_APPLICATION_ID}; COMMIT;")
         pathlib.Path(f"{new}-journal").unlink(missing_ok=True)
         new.rename(self._path)
         _sync_folder(self._folder)
