@@ -4,6 +4,7 @@ from tff_fen import runtime
 from tff_fen.config import L1_STEPS, ElasticNet, LocalTraining
 from tff_fen.dp import build_dp_pair
 from tff_fen.fed_avg import build_fed_avg
+from tff_fen.fed_avg_clients import build_fed_avg_clients
 from tff_fen.fed_dyn import build_fed_dyn
 from tff_fen.mean_aggregation import FixedDenominatorFactory
 from tff_fen.scaffold import build_scaffold
@@ -18,6 +19,7 @@ __all__ = [
     "StatefulClientProcess",
     "build_dp_pair",
     "build_fed_avg",
+    "build_fed_avg_clients",
     "build_fed_dyn",
     "build_scaffold",
     "runtime",

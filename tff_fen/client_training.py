@@ -10,8 +10,9 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_fen import client_data, measurements
+from tff_fen import client_data, measurements, uplink
 from tff_fen import local_training as local_training_lib
+from tff_fen.codec import Codec
 from tff_fen.config import ElasticNet, LocalTraining
 
 Metrics = collections.OrderedDict[str, Any]
@@ -25,12 +26,14 @@ class Trainer(NamedTuple):
       elastic_net: penalties and threshold.
       local_training: the local steps.
       measure: whether messages are measured (non-zeros, norms, entropies).
+      codec: what messages go through on their way, `None` for float32 as it is.
     """
 
     model: tff.learning.models.FunctionalModel
     elastic_net: ElasticNet
     local_training: LocalTraining
     measure: bool
+    codec: Codec | None = None
 
     @property
     def weights_type(self) -> tff.StructWithPythonType:
@@ -89,7 +92,7 @@ class Trainer(NamedTuple):
             key = client_data.digest(examples) if client_id is None else client_id
             seed = client_data.shuffle_seed(settings.seed, round_number, key)
             batches = client_data.ShuffledMinibatches(examples, settings.epochs, settings.batch_size, seed)
-        return local_training_lib.train(
+        result = local_training_lib.train(
             self.model,
             (weights.trainable, weights.non_trainable),
             batches,
@@ -98,6 +101,14 @@ class Trainer(NamedTuple):
             lr=local_training_lib.learning_rate(settings, round_number),
             correction=correction,
         )
+        if self.codec is None:
+            return result
+        sent = self.transmit(result.delta)
+        return result._replace(delta=sent).keep_if_finite(sent)
+
+    def transmit(self, message: Any) -> Any:
+        """Returns a message as the server gets it."""
+        return uplink.transmit(self.codec, message)
 
     def unfinalized_metrics(self, theta: Any, result: local_training_lib.LocalResult, **messages: Any) -> Metrics:
         """Returns a client's metrics, all of them sums, so that any of TFF's metrics aggregators fits.

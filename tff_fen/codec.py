@@ -250,12 +250,17 @@ class QuantisedCodec(_Form):
     def apply(self, vector: np.ndarray) -> np.ndarray:
         return self._steps(_check_vector(vector)) * np.float32(self.step) + np.float32(0)  # -0.0 + 0.0 is 0.0.
 
+    @property
+    def max_steps(self) -> int:
+        """The largest |q| that is encoded."""
+        return _most_steps(self._step())
+
     def _step(self) -> np.float32:
         return np.float32(self.step)
 
     def _steps(self, vector: np.ndarray) -> np.ndarray:
         """float32[n] of whole numbers."""
-        step, most = self._step(), _most_steps(self._step())
+        step, most = self._step(), self.max_steps
         with np.errstate(over="ignore", invalid="ignore"):
             steps = np.rint(vector / step)
         # Written so that NaN, which passes through max and min, is refused.
@@ -287,6 +292,7 @@ _KNOWN: dict[str, type[LosslessCodec] | type[Float16Codec] | type[QuantisedCodec
     "float16": Float16Codec,
     "quantised": QuantisedCodec,
 }
+CODECS = tuple(_KNOWN.values())
 _FORMS: dict[int, str] = {form.FORM: form.__name__ for form in _KNOWN.values()}
 
 

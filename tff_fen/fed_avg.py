@@ -68,7 +68,7 @@ def build_fed_avg(
     """
     validation.check_training(model, elastic_net, local_training)
     validation.check_reporting(measurements, metrics_aggregator)
-    aggregator, client_weighting = _resolve_aggregation(aggregator, client_weighting)
+    aggregator, client_weighting = resolve_aggregation(aggregator, client_weighting)
     trainer = Trainer(model, elastic_net, local_training, measurements)
     client_work = _build_client_work(
         trainer, client_weighting, metrics_aggregator or tff.learning.metrics.sum_then_finalize
@@ -88,7 +88,7 @@ def build_fed_avg(
     )
 
 
-def _resolve_aggregation(
+def resolve_aggregation(
     aggregator: Any | None, client_weighting: Any | None
 ) -> tuple[tff.aggregators.WeightedAggregationFactory, tff.learning.ClientWeighting]:
     """Returns a weighted factory and the clients' weighting, or raises if the two do not fit."""

@@ -12,6 +12,7 @@ import tensorflow_federated as tff
 from tff_fen import mean_aggregation, measurements, stateful_process, validation
 from tff_fen.checks import check_integer
 from tff_fen.client_training import Trainer
+from tff_fen.codec import Codec
 from tff_fen.config import ElasticNet, LocalTraining
 from tff_fen.stateful_process import ClientOutput, StatefulAggregation, StatefulClientProcess
 
@@ -33,6 +34,8 @@ def build_fed_dyn(
     sign_aggregator: tff.aggregators.AggregationFactory | None = None,
     measurements: bool = True,
     metrics_aggregator: Any | None = None,
+    codec: Codec | None = None,
+    release_messages: bool = False,
 ) -> StatefulClientProcess:
     """Builds Algorithm 3, FedElasticNet for FedDyn (FedDyn itself with `l1 = threshold = 0`).
 
@@ -79,18 +82,22 @@ def build_fed_dyn(
       measurements: whether to measure messages (see `build_fed_avg`), the downlink
         (`metrics["distributor"]`), `h_norm` and `drift` (`metrics["aggregator"]`).
       metrics_aggregator: as for TFF's builders.
+      codec: what messages go through on their way to the server (`tff_fen.codec`); the states
+        of client and server take up what arrives. `None` sends float32 as it is.
+      release_messages: whether a round also gives back what each client sent, as
+        `output.messages`, for counting bytes.
 
     Returns:
       A `StatefulClientProcess`.
     """
     validation.check_training(model, elastic_net, local_training)
-    validation.check_reporting(measurements, metrics_aggregator)
+    validation.check_reporting(measurements, metrics_aggregator, codec, release_messages)
     check_integer("num_clients", num_clients, 1)
     if elastic_net.l2 == 0.0:
         raise ValueError("ElasticNet.l2 must be a finite number > 0 for FedDyn, which divides by it, found 0.0.")
     aggregator = mean_aggregation.resolve_factory("aggregator", aggregator)
     sign_aggregator = mean_aggregation.resolve_factory("sign_aggregator", sign_aggregator, default=aggregator)
-    trainer = Trainer(model, elastic_net, local_training, measurements)
+    trainer = Trainer(model, elastic_net, local_training, measurements, codec)
     l1, l2 = elastic_net.l1, elastic_net.l2
 
     @tff.tensorflow.computation(np.int64)
@@ -138,6 +145,7 @@ def build_fed_dyn(
         finalize=finalize,
         average=average,
         metrics_aggregator=metrics_aggregator,
+        release_messages=release_messages,
     )
 
 

@@ -13,6 +13,7 @@ from tff_fen import local_training as local_training_lib
 from tff_fen import mean_aggregation, measurements, penalties, stateful_process, validation
 from tff_fen.checks import check_integer, check_number
 from tff_fen.client_training import Trainer
+from tff_fen.codec import Codec
 from tff_fen.config import ElasticNet, LocalTraining
 from tff_fen.stateful_process import ClientOutput, StatefulAggregation, StatefulClientProcess
 
@@ -36,6 +37,8 @@ def build_scaffold(
     control_threshold: float = 0.0,
     measurements: bool = True,
     metrics_aggregator: Any | None = None,
+    codec: Codec | None = None,
+    release_messages: bool = False,
 ) -> StatefulClientProcess:
     """Builds Algorithm 2, FedElasticNet for SCAFFOLD (SCAFFOLD itself with `l1 = l2 = threshold = 0`).
 
@@ -82,18 +85,22 @@ def build_scaffold(
         `delta`), the downlink (`metrics["distributor"]`), `control_norm` and `drift`
         (`metrics["aggregator"]`).
       metrics_aggregator: as for TFF's builders.
+      codec: what messages go through on their way to the server (`tff_fen.codec`); the states
+        of client and server take up what arrives. `None` sends float32 as it is.
+      release_messages: whether a round also gives back what each client sent, as
+        `output.messages`, for counting bytes.
 
     Returns:
       A `StatefulClientProcess`.
     """
     validation.check_training(model, elastic_net, local_training)
-    validation.check_reporting(measurements, metrics_aggregator)
+    validation.check_reporting(measurements, metrics_aggregator, codec, release_messages)
     check_integer("num_clients", num_clients, 1)
     check_number("server_learning_rate", server_learning_rate, 0.0, open_low=True)
     check_number("control_threshold", control_threshold, 0.0)
     aggregator = mean_aggregation.resolve_factory("aggregator", aggregator)
     control_aggregator = mean_aggregation.resolve_factory("control_aggregator", control_aggregator, default=aggregator)
-    trainer = Trainer(model, elastic_net, local_training, measurements)
+    trainer = Trainer(model, elastic_net, local_training, measurements, codec)
 
     @tff.tensorflow.computation(np.int64)
     def initialize_client(client_id: tf.Tensor) -> ScaffoldClientState:
@@ -113,10 +120,10 @@ def build_scaffold(
         steps = tf.cast(result.num_steps, tf.float32)
 
         def change(c: tf.Tensor, raw_delta: tf.Tensor) -> tf.Tensor:
-            """c_k' - c_k = -c + (theta - w)/(B lr)."""
+            """c_k' - c_k = -c + (theta - w)/(B lr), as far as it is sent."""
             return penalties.hard_threshold(-c - raw_delta / (steps * lr), control_threshold)
 
-        full_change = tf.nest.map_structure(change, control, result.raw_delta)
+        full_change = trainer.transmit(tf.nest.map_structure(change, control, result.raw_delta))
         # A client of no steps divides 0 by 0 here; it has no examples, and is not counted as not finite for it.
         result = result.keep_if_finite(
             tf.nest.map_structure(lambda x: tf.where(steps > 0.0, x, tf.zeros_like(x)), full_change)
@@ -143,6 +150,7 @@ def build_scaffold(
         aggregation=_build_aggregation(trainer, num_clients, aggregator, control_aggregator),
         finalize=finalize,
         metrics_aggregator=metrics_aggregator,
+        release_messages=release_messages,
     )
 
 

@@ -5,6 +5,10 @@ processes here are `tff.templates.IterativeProcess`es with three outputs:
 
     next: (<S@SERVER, {ClientInput(state=C, data=B*)}@CLIENTS> ->
            RoundOutput(state=S@SERVER, client_states={C}@CLIENTS, metrics=M@SERVER))
+
+With `release_messages` they have a fourth, what each client sent:
+
+           MessagesOutput(..., messages={ClientMessage(client_id=int64, message=V)}@CLIENTS)
 """
 
 from __future__ import annotations
@@ -36,6 +40,22 @@ class RoundOutput(NamedTuple):
     state: Any
     client_states: Any
     metrics: Any
+
+
+class MessagesOutput(NamedTuple):
+    """What a round gives back that also tells what each client sent."""
+
+    state: Any
+    client_states: Any
+    metrics: Any
+    messages: Any
+
+
+class ClientMessage(NamedTuple):
+    """What a client sent: `message` is delta, for SCAFFOLD `OrderedDict(delta=..., control=...)`."""
+
+    client_id: Any
+    message: Any
 
 
 class ClientOutput(NamedTuple):
@@ -115,6 +135,7 @@ def compose_stateful_process(
     finalize: Callable[[Any, Any], Any],
     average: Callable[[Any, Any], Any] | None = None,
     metrics_aggregator: Any | None = None,
+    release_messages: bool = False,
 ) -> StatefulClientProcess:
     """Composes a process from what its clients do, how messages are aggregated, and how the model then moves.
 
@@ -127,6 +148,8 @@ def compose_stateful_process(
       average: TensorFlow code `(trainable weights, aggregation state) -> trainable weights` of
         gamma; `None` if gamma is the server model itself.
       metrics_aggregator: as for TFF's builders.
+      release_messages: whether a round gives back what each client sent. A simulation's own
+        means to count bytes: it takes no part in what an aggregator protects.
 
     Returns:
       A `StatefulClientProcess`. Its server state is a `tff.learning.templates.LearningAlgorithmState`
@@ -163,6 +186,10 @@ def compose_stateful_process(
     def work(weights: Any, shared: Any, round_number: tf.Tensor, client: ClientInput) -> ClientOutput:
         return client_work(weights, shared, client.state, client.data, round_number)
 
+    @tff.tensorflow.computation(client_type, work.type_signature.result.message)
+    def name_message(client: Any, message: Any) -> ClientMessage:
+        return ClientMessage(client.client_id, message)
+
     @tff.tensorflow.computation(weights_type, shared_type)
     def measure_downlink(weights: Any, shared: Any) -> Metrics:
         downlink = collections.OrderedDict(theta=measurements.measure_message(measurements.flatten(weights.trainable)))
@@ -179,7 +206,7 @@ def compose_stateful_process(
         return round_number + 1
 
     @tff.federated_computation(init_fn.type_signature.result, tff.FederatedType(input_type, tff.CLIENTS))
-    def next_fn(state: Any, clients: Any) -> RoundOutput:
+    def next_fn(state: Any, clients: Any) -> RoundOutput | MessagesOutput:
         weights, round_number = state.global_model_weights, state.client_work
         shared = tff.federated_map(aggregation.get_shared, state.aggregator)
         broadcast = [tff.federated_broadcast(value) for value in (weights, shared, round_number)]
@@ -200,7 +227,10 @@ def compose_stateful_process(
         )
         if trainer.measure:
             metrics["distributor"] = tff.federated_map(measure_downlink, (weights, shared))
-        return RoundOutput(new_state, output.state, tff.federated_zip(metrics))
+        if not release_messages:
+            return RoundOutput(new_state, output.state, tff.federated_zip(metrics))
+        messages = tff.federated_map(name_message, (output.state, output.message))
+        return MessagesOutput(new_state, output.state, tff.federated_zip(metrics), messages)
 
     @tff.tensorflow.computation(state_type)
     def get_model_weights(state: Any) -> Any:
