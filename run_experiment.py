@@ -1,8 +1,11 @@
-"""Trains FedProx and FedElasticNet's Algorithm 1 on real data and compares what they send.
+"""Trains one of the algorithms on real data, counts what it sends, and can be stopped and resumed at any instant.
 
-    python run_experiment.py [--task=digits] [--split=iid] [--rounds=30] [--clients_per_round=10] [--l1=1e-4] ...
+    python run_experiment.py --task=mnist --split=dirichlet:0.3 --algorithm=fed_dyn --l1=1e-4 --l2=5e-2 --threshold=5e-3
+    python run_experiment.py --preset=mnist/dirichlet_0.3/algorithm_3          # a cell of the paper's tables
+    python run_experiment.py --preset=mnist/iid/algorithm_3 --grid=l1=1e-2,1e-4,1e-6,1e-8
+    python run_experiment.py --flagfile=my.flags
 
-The digits come with scikit-learn: nothing is downloaded. Other data sets are fetched, checked and cached.
+The same command again goes on where the last one ended. `--helpfull` lists all flags.
 """
 
 from __future__ import annotations
@@ -11,93 +14,245 @@ import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
+import json
+import pathlib
 import sys
-from typing import NamedTuple
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
+import numpy as np
+import tensorflow_federated as tff
 import tqdm
-from absl import app, flags
+from absl import app, flags, logging
 
 import tff_fen
-from tasks import flags as task_flags
-from tasks import sampling
+from tasks import presets, sampling
 from tasks.evaluation import Evaluator
+from tasks.flags import load_task_of
+from tasks.sources import DataUnavailableError
 from tasks.task import Task
-from tff_fen.checks import check_integer
+from tff_fen.checks import check_integer, check_name
+from tff_fen.experiment.algorithms import build_aggregation, build_process
+from tff_fen.experiment.config import ExperimentConfig, parse_sampling
+from tff_fen.experiment.flags import build_config, define_flags, explicit_values, parse_grid
+from tff_fen.experiment.loop import Interruption, Loop, Parts, RoundRecord
+from tff_fen.experiment.output import ConfigMismatchError, Folder, summarize, write_whole
+from tff_fen.experiment.store import RoundStore, StoreError
 
-_ROUNDS = flags.DEFINE_integer("rounds", 30, "Rounds of training.", lower_bound=1)
-_CLIENTS_PER_ROUND = flags.DEFINE_integer("clients_per_round", 10, "Clients drawn each round.", lower_bound=1)
-_LEARNING_RATE = flags.DEFINE_float("learning_rate", 0.1, "Clients' learning rate.")
-_EPOCHS = flags.DEFINE_integer("epochs", 5, "Local epochs a round.", lower_bound=1)
-_BATCH_SIZE = flags.DEFINE_integer("batch_size", None, "Local batch size; by default the task's.", lower_bound=1)
-_L1 = flags.DEFINE_float("l1", 1e-4, "lambda_1 of Algorithm 1.")
-_L2 = flags.DEFINE_float("l2", 1e-4, "lambda_2 of both methods.")
-_THRESHOLD = flags.DEFINE_float("threshold", 5e-3, "epsilon: smaller changes are not sent (Algorithm 1).")
-_L1_STEP = flags.DEFINE_enum("l1_step", "subgradient", tff_fen.L1_STEPS, "Kind of l1 step (Algorithm 1).")
-
-
-class Result(NamedTuple):
-    """A method's outcome: accuracy on the test set and non-zeros sent by all clients of all rounds."""
-
-    accuracy: float
-    non_zeros: int
+define_flags()
+_PRESET = flags.DEFINE_string("preset", None, "DATA SET/SPLIT/METHOD, as in mnist/dirichlet_0.3/algorithm_3.")
+_GRID = flags.DEFINE_multi_string("grid", [], "FIELD=VALUE,VALUE,...: one experiment for each; may be repeated.")
+_OUTPUT = flags.DEFINE_string("output", None, "Folder of the results; by default one below out/ named after the run.")
+_RUNTIME = flags.DEFINE_string("runtime", "native", "native: TFF's own worker processes.")
+_QUIET = flags.DEFINE_bool("quiet", False, "Print nothing but errors and the result.")
+_PLOTS = flags.DEFINE_bool("plots", True, "Draw pictures at the end.")
 
 
-def train(
-    name: str, elastic_net: tff_fen.ElasticNet, local_training: tff_fen.LocalTraining, task: Task
-) -> Result:
-    """Trains one method and returns its outcome."""
-    process = tff_fen.build_fed_avg(task.build_model(), elastic_net, local_training)
+class Run(NamedTuple):
+    """One experiment of a command: its name, its values, and what is said of them in `config.json`."""
+
+    name: str
+    config: ExperimentConfig
+    about: dict[str, Any]
+
+
+def plan_runs() -> list[Run]:
+    """Returns the experiments that the flags ask for; raises `ValueError` or `TypeError` if any cannot be."""
+    runs = []
+    for point in parse_grid(_GRID.value, also=["preset"]):
+        preset_name = point.pop("preset", _PRESET.value)
+        preset = presets.load_preset(preset_name) if preset_name else presets.Preset({}, ())
+        explicit = explicit_values()
+        for name in point:
+            if name in explicit:
+                raise ValueError(f"--grid and --{name} both give {name!r}. Give it once.")
+        config = build_config(preset.values, explicit, point)
+        changed = {*explicit, *point}
+        assumed = [name for name in preset.assumed if name not in changed]
+        label = preset_name.replace("/", "-") if preset_name else f"{config.task}-{config.algorithm}"
+        own = ",".join(f"{name}={value}" for name, value in point.items())
+        runs.append(Run(" ".join(filter(None, [label, own])), config, {"preset": preset_name, "assumed": assumed}))
+    return runs
+
+
+def build_parts(config: ExperimentConfig, task: Task) -> Parts:
+    """Builds what the loop is made of."""
+    kind, amount = parse_sampling(config.sampling)
+    m = len(task.clients)
+    if kind == "uniform":
+        check_integer("number of clients in sampling", int(amount), 1, m)
+    aggregation = build_aggregation(config, amount if kind == "uniform" else amount * m)
+    process = build_process(config, task.build_model(), task.batch_size, m, aggregation)
     evaluator = Evaluator(task)
-    state = process.initialize()
-    result = Result(0.0, 0)
-    # A bar on a terminal; in a log a line now and then.
-    interval = 0.1 if sys.stderr.isatty() else 10.0
-    progress = tqdm.trange(_ROUNDS.value, desc=f"{name:17}", unit="round", mininterval=interval)
-    for t in progress:
-        chosen = sampling.sample_uniform(t, len(task.clients), _CLIENTS_PER_ROUND.value, task_flags.SEED.value)
-        output = process.next(state, [task.client_dataset(k) for k in chosen])
-        state = output.state
-        result = Result(
-            accuracy=evaluator.evaluate(process.get_model_weights(state)).accuracy,
-            non_zeros=result.non_zeros + int(output.metrics["client_work"]["train"]["delta"]["non_zeros"]),
+
+    def sample(round_number: int) -> np.ndarray:
+        if kind == "uniform":
+            return sampling.sample_uniform(round_number, m, int(amount), config.seed)
+        return sampling.sample_bernoulli(round_number, m, amount, config.seed)
+
+    return Parts(process, aggregation, task.client_dataset, sample, evaluator.evaluate)
+
+
+def run_one(run: Run, path: pathlib.Path, interruption: Interruption) -> dict[str, Any]:
+    """Runs an experiment to its end, or until the user interrupts it, and returns its summary."""
+    config = run.config
+    folder = Folder(path)
+    path.mkdir(parents=True, exist_ok=True)
+    with RoundStore(folder.store) as store:
+        task = load_task_of(config)
+        size = int(sum(np.size(w) for w in task.build_keras_model().trainable_weights))
+        folder.claim(config, {**run.about, "parameters": size, "clients": len(task.clients)})
+        loop = Loop(config, build_parts(config, task), store)
+        records = list(loop.records())
+        folder.start(records)
+        for warning in store.warnings:
+            logging.warning("%s", warning)
+        if loop.round:
+            _say(f"{run.name}: {loop.round} rounds are done already")
+        start = time.monotonic()
+        with _Progress(run.name, loop.round, config.rounds, records) as progress:
+            while loop.round < config.rounds and not interruption.requested:
+                record = loop.run_round()
+                folder.add(record)
+                records.append(record)
+                progress.show(record)
+        summary = summarize(records, size, time.monotonic() - start)
+        folder.finish(summary, loop.weights)
+        if _PLOTS.value:
+            from tff_fen.experiment import plots
+
+            for name, picture in plots.draw(records).items():
+                write_whole(path / name, picture)
+    return summary
+
+
+class _Progress:
+    """A bar on a terminal; in a log a line now and then."""
+
+    def __init__(self, name: str, done: int, rounds: int, records: list[RoundRecord]) -> None:
+        self._name, self._rounds = name, rounds
+        self._bytes = sum(_sent(record) for record in records)
+        terminal = sys.stderr.isatty() and not _QUIET.value
+        self._bar = tqdm.tqdm(total=rounds, initial=done, desc=name, unit="round", disable=not terminal)
+        self._lines = not terminal and not _QUIET.value
+        self._next = 0.0
+
+    def __enter__(self) -> _Progress:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._bar.close()
+
+    def show(self, record: RoundRecord) -> None:
+        """Shows a round."""
+        self._bytes += _sent(record)
+        accuracy = record.row.get("average_accuracy", record.row["accuracy"])
+        text = f"{accuracy:.2%}" if accuracy is not None else "-"
+        self._bar.set_postfix(accuracy=text, MB=f"{self._bytes / 1e6:.2f}", refresh=False)
+        self._bar.update()
+        number = record.row["round"]
+        if self._lines and (time.monotonic() >= self._next or number == self._rounds):
+            self._next = time.monotonic() + 10.0
+            loss = record.row["client_work/train/loss"]
+            print(f"{self._name}: round {number}/{self._rounds} accuracy {text} loss {loss:.4f} "
+                  f"sent {self._bytes / 1e6:.2f} MB", file=sys.stderr, flush=True)  # fmt: skip
+
+
+def _sent(record: RoundRecord) -> int:
+    return int(record.row["uplink_bytes"]) + int(record.row.get("uplink_control_bytes", 0))
+
+
+def _say(text: str) -> None:
+    if not _QUIET.value:
+        print(text, file=sys.stderr, flush=True)
+
+
+def print_table(results: dict[str, dict[str, Any]]) -> None:
+    """Prints what the experiments came to; factors are against sending every element as float32."""
+    width = max(len("run"), *map(len, results))
+    print(
+        f"\n{'run':{width}} {'rounds':>6} {'accuracy':>9} {'non-zeros sent':>15} {'times fewer':>12} "
+        f"{'MB sent':>9} {'times fewer':>12}"
+    )
+    for name, result in results.items():
+        if not result["rounds"]:
+            print(f"{name:{width}} {0:>6}")
+            continue
+        accuracy = result.get("average_accuracy", result.get("accuracy"))
+        sent = result["uplink_bytes"] + result.get("uplink_control_bytes", 0)
+        dense = result["dense_elements"]
+        fewer = [f"{a / b:.2f}" if b else "nothing sent" for a, b in ((dense, result["non_zeros"]), (4 * dense, sent))]
+        print(
+            f"{name:{width}} {result['rounds']:>6} {'-' if accuracy is None else f'{accuracy:.2%}':>9} "
+            f"{result['non_zeros']:>15,} {fewer[0]:>12} {sent / 1e6:>9.2f} {fewer[1]:>12}"
         )
-        progress.set_postfix(accuracy=f"{result.accuracy:.2%}", refresh=False)
-    return result
+        if "dp_epsilon" in result:
+            print(f"{'':{width}} privacy spent: epsilon {result['dp_epsilon']:.3f}")
+
+
+_RUNTIMES: dict[str, Callable[[], None]] = {
+    "native": lambda: tff_fen.runtime.set_native_context(ignore_interrupts=True),
+}
 
 
 def main(argv: list[str]) -> None:
     if len(argv) > 1:
         raise app.UsageError(f"unknown arguments: {' '.join(argv[1:])}")
+    logging.set_verbosity(logging.WARNING)
     # Everything a user may have got wrong is found out before the work starts.
-    task, described = task_flags.load_task_from_flags()
     try:
-        check_integer("clients_per_round", _CLIENTS_PER_ROUND.value, 1, len(task.clients))
-        local_training = tff_fen.LocalTraining(
-            _LEARNING_RATE.value,
-            epochs=_EPOCHS.value,
-            batch_size=_BATCH_SIZE.value or task.batch_size,
-            seed=task_flags.SEED.value,
-        )
-        # Beside the two methods the ablations that tell what the threshold does and what the l1 penalty does.
-        methods = {
-            "FedProx": tff_fen.ElasticNet(l2=_L2.value),
-            "Algorithm 1": tff_fen.ElasticNet(_L1.value, _L2.value, _THRESHOLD.value, _L1_STEP.value),
-            "threshold alone": tff_fen.ElasticNet(0.0, _L2.value, _THRESHOLD.value),
-            "proximal l1 alone": tff_fen.ElasticNet(_L1.value, _L2.value, 0.0, "proximal"),
-        }
-    except ValueError as error:
+        runs = plan_runs()
+        check_name("runtime", _RUNTIME.value, _RUNTIMES)
+        for run in runs:
+            build_data_check(run.config)
+    except (ValueError, TypeError, DataUnavailableError) as error:
         raise app.UsageError(str(error)) from error
-    tff_fen.runtime.set_native_context()
-    print(
-        f"{described}: {len(task.test[1])} test examples, {_CLIENTS_PER_ROUND.value} of {len(task.clients)} clients "
-        f"a round, {_ROUNDS.value} rounds"
+    output = pathlib.Path(_OUTPUT.value) if _OUTPUT.value else pathlib.Path("out") / default_name(runs)
+    paths = [output if len(runs) == 1 else output / run.name.replace(" ", "_") for run in runs]
+    if any(run.config.aggregator == "secure" for run in runs):
+        tff.backends.test.set_sync_test_cpp_execution_context()  # the native worker has no bodies for secure sums
+    else:
+        _RUNTIMES[_RUNTIME.value]()
+    results = {}
+    with Interruption().watched() as interruption:
+        for run, path in zip(runs, paths, strict=True):
+            if interruption.requested:
+                break
+            try:
+                results[run.name] = run_one(run, path, interruption)
+            except (StoreError, ConfigMismatchError) as error:
+                raise SystemExit(f"{run.name}: {error}") from error
+            except OSError as error:
+                raise SystemExit(
+                    f"{run.name}: {error}. What was committed is safe: mend it, then run the command again."
+                ) from error
+    if len(runs) > 1:
+        write_whole(output / "summary.json", json.dumps(results, indent=2).encode() + b"\n")
+    if results:
+        print_table(results)
+    print(f"\nresults: {output}")
+    if interruption.requested:
+        raise SystemExit("Interrupted; all finished rounds are saved. Run the same command to go on.")
+
+
+def build_data_check(config: ExperimentConfig) -> None:
+    """Raises if the task's values are wrong, without fetching data."""
+    from tasks.registry import check_task
+
+    check_task(
+        config.task,
+        split=config.split,
+        num_clients=config.num_clients,
+        size_sigma=config.size_sigma,
+        seed=config.seed,
+        initializer=config.initializer,
     )
-    results = {name: train(name, elastic_net, local_training, task) for name, elastic_net in methods.items()}
-    dense = results["FedProx"].non_zeros
-    print(f"\n{'method':18} {'test accuracy':>14} {'non-zeros sent':>15} {'times fewer':>12}")
-    for name, result in results.items():
-        factor = f"{dense / result.non_zeros:.2f}" if result.non_zeros else "nothing sent"
-        print(f"{name:18} {result.accuracy:>14.2%} {result.non_zeros:>15,} {factor:>12}")
+
+
+def default_name(runs: list[Run]) -> str:
+    """A folder's name for these runs."""
+    return runs[0].name.replace(" ", "_") if len(runs) == 1 else "grid-" + runs[0].name.split(" ")[0]
 
 
 if __name__ == "__main__":

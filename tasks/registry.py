@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -79,6 +79,22 @@ def load_task(
       ValueError, TypeError: for arguments that are wrong or do not fit together.
       DataUnavailableError: if the data cannot be had.
     """
+    kind, rule, num_clients = _check_arguments(name, split, num_clients, size_sigma, seed, initializer)
+    request = TaskRequest(rule, num_clients, size_sigma, seed, places or sources.Places(), alpha, beta)
+    clients, test = kind.load(request)
+    build_keras_model = functools.partial(kind.build_keras_model, initializer=initializer, seed=seed)
+    return build_task(name, clients, test, build_keras_model, kind.batch_size)
+
+
+def check_task(name: str, **arguments: Any) -> None:
+    """Raises if arguments of `load_task` are wrong or do not fit together, as far as that shows without the data."""
+    _check_arguments(name, **arguments)
+
+
+def _check_arguments(
+    name: str, split: str | None, num_clients: int | None, size_sigma: float, seed: int, initializer: str
+) -> tuple[_Kind, splits.SplitRule, int]:
+    """Returns the task's kind, its split and the number of its clients."""
     check_name("task", name, _KINDS)
     kind = _KINDS[name]
     rule = splits.parse_split(split or kind.splits[0])
@@ -91,10 +107,7 @@ def load_task(
     check_name("initializer", initializer, models.INITIALIZERS)
     if size_sigma and name in ("shakespeare", "synthetic"):
         raise ValueError(f"size_sigma must be 0 for task {name!r}, whose sizes are given, found {size_sigma!r}.")
-    request = TaskRequest(rule, num_clients, size_sigma, seed, places or sources.Places(), alpha, beta)
-    clients, test = kind.load(request)
-    build_keras_model = functools.partial(kind.build_keras_model, initializer=initializer, seed=seed)
-    return build_task(name, clients, test, build_keras_model, kind.batch_size)
+    return kind, rule, num_clients
 
 
 def _load_images(

@@ -18,10 +18,14 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import tqdm
-from absl import app, flags
+from absl import app, flags, logging
 
-from tasks.flags import load_task_from_flags
+from tasks.flags import load_task_of
+from tasks.sources import DataUnavailableError
 from tasks.task import Task
+from tff_fen.experiment.flags import build_config, define_flags, explicit_values
+
+define_flags("task")
 
 _OUT = flags.DEFINE_string("out", "split.png", "The picture to write; its ending names the format (png, svg, pdf).")
 
@@ -59,9 +63,14 @@ def main(argv: list[str]) -> None:
     known = plt.figure().canvas.get_supported_filetypes()
     if out.suffix[1:] not in known:
         raise app.UsageError(f"--out must end with one of {', '.join(sorted(known))}, found {_OUT.value!r}.")
-    task, described = load_task_from_flags()
+    logging.set_verbosity(logging.WARNING)  # TFF tells of each metric it adds
+    try:
+        config = build_config({"l2": 1.0}, explicit_values())
+        task = load_task_of(config)
+    except (ValueError, TypeError, DataUnavailableError) as error:
+        raise app.UsageError(str(error)) from error
     counts = count_labels(task)
-    figure = draw(counts, f"{described}: {counts.sum():,} examples, {len(counts)} clients")
+    figure = draw(counts, f"{config.task} {config.split or ''}: {counts.sum():,} examples, {len(counts)} clients")
     out.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(out, dpi=120)
     sizes, present = counts.sum(1), (counts > 0).sum(1)

@@ -8,6 +8,9 @@ import numbers
 from collections.abc import Iterable
 from typing import Any
 
+# A message lists no more names than this.
+_MOST_NAMES = 12
+
 
 def check_number(name: str, value: Any, low: float, *, open_low: bool = False) -> None:
     """Raises unless `value` is a finite real number >= `low` (> `low` if `open_low`)."""
@@ -44,6 +47,8 @@ def check_name(what: str, value: Any, known: Iterable[str]) -> None:
     names = list(known)
     if value in names:
         return
-    near = difflib.get_close_matches(str(value), names, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(str(value), names, n=3, cutoff=0.5)
     advice = f" Did you mean {near[0]!r}?" if near else ""
+    if len(names) > _MOST_NAMES:
+        names = [*(near or names[:3]), f"{len(names)} in all"]
     raise ValueError(f"{what} must be one of {', '.join(map(repr, names))}, found {value!r}.{advice}")

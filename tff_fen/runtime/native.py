@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import gc
 import os
+import signal
 from typing import Any, NoReturn
 
 import numpy as np
@@ -17,7 +18,7 @@ _THREADS_VARIABLE = "TF_NUM_INTRAOP_THREADS"
 
 
 def create_native_context(
-    max_concurrent_clients: int | None = None, threads_per_client: int = 1
+    max_concurrent_clients: int | None = None, threads_per_client: int = 1, *, ignore_interrupts: bool = False
 ) -> tff.framework.SyncExecutionContext:
     """Starts a TFF C++ worker with whole clients as the unit of parallelism and returns its context.
 
@@ -29,6 +30,9 @@ def create_native_context(
     Args:
       max_concurrent_clients: clients computed at once, by default the number of cores.
       threads_per_client: threads for one operation of one client.
+      ignore_interrupts: whether the worker survives a Ctrl-C in the terminal, which reaches all
+        processes there, so that the script can finish its round. TFF cannot end such a
+        worker when the context is dropped; the end of the process does.
     """
     context = tff.backends.native.create_sync_local_cpp_execution_context(
         max_concurrent_computation_calls=max_concurrent_clients or len(os.sched_getaffinity(0))
@@ -37,10 +41,14 @@ def create_native_context(
     # first computation: run one now, so that the variable need not stay set in this process.
     before = os.environ.get(_THREADS_VARIABLE)
     os.environ[_THREADS_VARIABLE] = str(threads_per_client)
+    # A signal that is ignored stays so in a child.
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN) if ignore_interrupts else None
     try:
         with tff.framework.get_context_stack().install(context):
             tff.federated_computation(lambda: tff.federated_value(np.int32(0), tff.SERVER))()
     finally:
+        if ignore_interrupts:
+            signal.signal(signal.SIGINT, handler)
         if before is None:
             del os.environ[_THREADS_VARIABLE]
         else:
@@ -48,9 +56,12 @@ def create_native_context(
     return context
 
 
-def set_native_context(max_concurrent_clients: int | None = None, threads_per_client: int = 1) -> None:
+def set_native_context(
+    max_concurrent_clients: int | None = None, threads_per_client: int = 1, *, ignore_interrupts: bool = False
+) -> None:
     """Makes the context of `create_native_context` TFF's default runtime."""
-    tff.framework.set_default_context(create_native_context(max_concurrent_clients, threads_per_client))
+    context = create_native_context(max_concurrent_clients, threads_per_client, ignore_interrupts=ignore_interrupts)
+    tff.framework.set_default_context(context)
 
 
 class _EndedContext(tff.framework.SyncContext):
