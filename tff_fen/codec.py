@@ -37,6 +37,7 @@ from tff_fen.entropy_coding import (
     Leading,
     Reader,
     Split,
+    changes,
     decode_numbers,
     encode_numbers,
     varint,
@@ -99,8 +100,8 @@ class _Form(abc.ABC):
         body = MAGIC + bytes([VERSION, self.FORM]) + varint(len(vector)) + varint(len(places))
         body += b"" if step is None else struct.pack("<f", step)
         if len(places):
-            gaps = np.diff(places, prepend=-1) - 1
-            body += encode_numbers(gaps.astype(np.uint32), INTEGERS) + encode_numbers(numbers, self.FAMILY)
+            gaps = (changes(places, -1) - 1).astype(np.uint32)
+            body += encode_numbers(gaps, INTEGERS) + encode_numbers(numbers, self.FAMILY)
         body += bytes(_missing(len(places), len(body)))
         return body + struct.pack("<I", zlib.crc32(body))
 

@@ -82,6 +82,14 @@ def varint(value: int) -> bytes:
     return bytes(out)
 
 
+def changes(values: np.ndarray, before: int) -> np.ndarray:
+    """`values[i] - values[i - 1]`, with `before` as the one before the first; several times as fast as `np.diff`."""
+    out = values.copy()
+    out[1:] -= values[:-1]
+    out[0] -= before
+    return out
+
+
 class Split(Protocol):
     """Cuts `uint32` numbers in two; all methods work elementwise on arrays, symbols are `int64`."""
 
@@ -107,6 +115,8 @@ class Leading(Split):
     bits: int
 
     def symbols(self, values: np.ndarray) -> np.ndarray:
+        if values.max() >> self.bits + 1 == 0:
+            return values.astype(np.int64)
         # The exponent of a float64 is the place of the leading one, exactly, for all numbers below 2^53.
         place = (values.astype(np.float64).view(np.int64) >> 52) - 1023
         width = np.maximum(place - self.bits, 0)
@@ -269,9 +279,9 @@ def _cost(symbols: np.ndarray, counts: np.ndarray, split: Split) -> float:
     merged = np.bincount(places, weights=counts)
     total = merged.sum()
     entropy = total * np.log2(total) - np.sum(merged * np.log2(merged))
-    jumps = np.diff(present, prepend=-1) - 1
-    changes = np.diff(COUNTS.symbols(merged.astype(np.uint32)), prepend=0)
-    digits = np.sum((jumps > 0) * (4 + np.log2(jumps + 1) // 3)) + np.sum(np.where(np.abs(changes) > 7, 3, 1))
+    jumps = changes(present, -1) - 1
+    codes = changes(COUNTS.symbols(merged.astype(np.uint32)), 0)
+    digits = np.sum((jumps > 0) * (4 + np.log2(jumps + 1) // 3)) + np.sum(np.where(np.abs(codes) > 7, 3, 1))
     return float(entropy + np.sum(merged * split.widths(present)) + 4 * digits)
 
 
@@ -288,7 +298,7 @@ def _model(table: np.ndarray) -> constriction.stream.model.Categorical:
 def _encode_table(symbols: np.ndarray, table: np.ndarray) -> bytes:
     digits: list[int] = []
     last = 0
-    for jump, code in zip((np.diff(symbols, prepend=-1) - 1).tolist(), table.tolist(), strict=True):
+    for jump, code in zip((changes(symbols, -1) - 1).tolist(), table.tolist(), strict=True):
         if jump:
             digits += [15, 0, 0]
             while jump > 7:
@@ -343,7 +353,7 @@ def _pack(extra: np.ndarray, widths: np.ndarray) -> bytes:
     shifted = extra << (offsets & 31).astype(np.uint64)
     # At most 32 bits each: a number begins in every 32-bit word, so that the groups are the words, in order.
     words = offsets >> 5
-    sums = np.add.reduceat(shifted, np.flatnonzero(np.diff(words, prepend=-1)))
+    sums = np.add.reduceat(shifted, np.flatnonzero(changes(words, -1)))
     out = np.zeros(len(sums) + 1, np.uint64)
     out[:-1] = sums & np.uint64(0xFFFFFFFF)
     out[1:] += sums >> np.uint64(32)
