@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from tff_fen import entropy_coding
+from tff_fen import entropy_coding, splits
 from tff_fen.codec import INTEGERS, Codec, CodecError, Float16Codec, LosslessCodec, QuantisedCodec, parse_codec
 
 CODECS: tuple[Codec, ...] = (LosslessCodec(), Float16Codec(), QuantisedCodec(0.01))
@@ -49,7 +49,7 @@ def runs(numbers: st.SearchStrategy[Any], dtype: type) -> st.SearchStrategy[np.n
 
 PATTERNS = st.one_of(st.sampled_from(SPECIAL + NANS), st.integers(0, 2**32 - 1))
 HALVES = st.floats(-65504, 65504, width=32)
-STEPS = st.one_of(st.floats(-0.125, 0.125, width=32), st.floats(-41, 41, width=32), st.floats(-41_900, 41_900, width=32))
+STEPS = st.one_of(*(st.floats(-high, high, width=32) for high in (0.125, 41, 41_900)))
 VECTORS = {
     "lossless": runs(PATTERNS, np.uint32).map(lambda x: x.view(np.float32)),
     "float16": runs(HALVES, np.float32),
@@ -100,11 +100,11 @@ def test_lossless_keeps_each_exponent_and_each_count_of_trailing_zeros() -> None
     assert bits(LosslessCodec().decode(LosslessCodec().encode(vector))) == bits(vector)
 
 
-SPLITS = (*INTEGERS, *LosslessCodec.FAMILY, *Float16Codec.FAMILY, entropy_coding.COUNTS, entropy_coding.EXACT)
+SPLITS = (*INTEGERS, *LosslessCodec.FAMILY, *Float16Codec.FAMILY, splits.COUNTS, splits.EXACT)
 
 
 @pytest.mark.parametrize("split", SPLITS, ids=str)
-def test_splits_join_to_what_was_split(split: entropy_coding.Split) -> None:
+def test_splits_join_to_what_was_split(split: splits.Split) -> None:
     """Around each power of two, that being the largest number: what a shortcut for small numbers can get wrong."""
     for power in range(33):
         near = np.arange(max(0, 2**power - 40), min(2**32, 2**power + 1))
@@ -118,9 +118,9 @@ def test_splits_join_to_what_was_split(split: entropy_coding.Split) -> None:
 
 def test_leading_bits_by_hand() -> None:
     values = np.array([0, 1, 7, 15, 16, 17, 18, 31, 32, 36, 2**31], np.uint32)
-    symbols = entropy_coding.Leading(3).symbols(values)
+    symbols = splits.Leading(3).symbols(values)
     assert symbols.tolist() == [0, 1, 7, 15, 16, 16, 17, 23, 24, 25, 28 * 8 + 8]
-    assert entropy_coding.Leading(3).widths(symbols).tolist() == [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 28]
+    assert splits.Leading(3).widths(symbols).tolist() == [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 28]
 
 
 def test_float16_keeps_each_finite_half() -> None:
