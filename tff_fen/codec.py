@@ -30,17 +30,8 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from tff_fen.checks import check_number, check_type
-from tff_fen.entropy_coding import (
-    CodecError,
-    Float32,
-    High,
-    Leading,
-    Reader,
-    Split,
-    decode_numbers,
-    encode_numbers,
-    varint,
-)
+from tff_fen.entropy_coding import CodecError, Reader, changes, decode_numbers, encode_numbers, varint
+from tff_fen.splits import Float32, High, Leading, Split
 
 __all__ = ["Codec", "CodecError", "Float16Codec", "LosslessCodec", "QuantisedCodec", "parse_codec"]
 
@@ -99,8 +90,8 @@ class _Form(abc.ABC):
         body = MAGIC + bytes([VERSION, self.FORM]) + varint(len(vector)) + varint(len(places))
         body += b"" if step is None else struct.pack("<f", step)
         if len(places):
-            gaps = np.diff(places, prepend=-1) - 1
-            body += encode_numbers(gaps.astype(np.uint32), INTEGERS) + encode_numbers(numbers, self.FAMILY)
+            gaps = (changes(places, -1) - 1).astype(np.uint32)
+            body += encode_numbers(gaps, INTEGERS) + encode_numbers(numbers, self.FAMILY)
         body += bytes(_missing(len(places), len(body)))
         return body + struct.pack("<I", zlib.crc32(body))
 
