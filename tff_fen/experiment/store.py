@@ -15,7 +15,7 @@ Why SQLite, with a rollback journal and pages of 64 KB (`python -m benchmarks.st
     LMDB                          6.9        12.3         75          144                3 996 MB   killed by SIGBUS
 
 LMDB is faster, in a round of seconds by a few ms on an idle machine and by up to 70 on a busy one. But it reads through
-a memory map: a damaged file ends the process where SQLite raises an error, its pages count as the memory of the process,
+a memory map: a damaged file ends the process where SQLite raises an error, its pages count as memory of the process,
 and it is one more dependency. All of them use the pages of dropped versions again (file size 1.0 to 1.2 times what is
 kept). For many participants the journal beats the write-ahead log since large new values go to free pages, which need
 no journal: they are written once and not twice.
