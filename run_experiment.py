@@ -27,7 +27,7 @@ import tqdm
 from absl import app, flags, logging
 
 import tff_fen
-from tasks import presets, sampling
+from tasks import presets, registry, sampling
 from tasks.evaluation import Evaluator
 from tasks.flags import load_task_of
 from tasks.sources import DataUnavailableError
@@ -80,8 +80,6 @@ def build_parts(config: ExperimentConfig, task: Task) -> Parts:
     """Builds what the loop is made of."""
     kind, amount = parse_sampling(config.sampling)
     m = len(task.clients)
-    if kind == "uniform":
-        check_integer("number of clients in sampling", int(amount), 1, m)
     aggregation = build_aggregation(config, amount if kind == "uniform" else amount * m)
     process = build_process(config, task.build_model(), task.batch_size, m, aggregation)
     evaluator = Evaluator(task)
@@ -205,9 +203,13 @@ def main(argv: list[str]) -> None:
         runs = plan_runs()
         check_name("runtime", _RUNTIME.value, _RUNTIMES)
         for run in runs:
-            build_data_check(run.config)
-    except (ValueError, TypeError, DataUnavailableError) as error:
+            check_task(run.config)
+        for run in runs:
+            check_participants(run.config, len(load_task_of(run.config).clients))
+    except (ValueError, TypeError) as error:
         raise app.UsageError(str(error)) from error
+    except DataUnavailableError as error:
+        raise SystemExit(str(error)) from error
     output = pathlib.Path(_OUTPUT.value) if _OUTPUT.value else pathlib.Path("out") / default_name(runs)
     paths = [output if len(runs) == 1 else output / run.name.replace(" ", "_") for run in runs]
     if any(run.config.aggregator == "secure" for run in runs):
@@ -236,11 +238,9 @@ def main(argv: list[str]) -> None:
         raise SystemExit("Interrupted; all finished rounds are saved. Run the same command to go on.")
 
 
-def build_data_check(config: ExperimentConfig) -> None:
+def check_task(config: ExperimentConfig) -> None:
     """Raises if the task's values are wrong, without fetching data."""
-    from tasks.registry import check_task
-
-    check_task(
+    registry.check_task(
         config.task,
         split=config.split,
         num_clients=config.num_clients,
@@ -248,6 +248,13 @@ def build_data_check(config: ExperimentConfig) -> None:
         seed=config.seed,
         initializer=config.initializer,
     )
+
+
+def check_participants(config: ExperimentConfig, num_clients: int) -> None:
+    """Raises if a round asks for more clients than there are."""
+    kind, amount = parse_sampling(config.sampling)
+    if kind == "uniform":
+        check_integer("number of clients in sampling", int(amount), 1, num_clients)
 
 
 def default_name(runs: list[Run]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import logging
@@ -21,6 +22,7 @@ import numpy as np
 import pytest
 
 from tests import store_process
+from tff_fen.experiment import store as store_module
 from tff_fen.experiment.store import DamagedStoreError, Round, RoundStore, StoreError, StoreInUseError
 
 CHILD = [sys.executable, str(pathlib.Path(store_process.__file__))]
@@ -28,8 +30,14 @@ EVERYBODY = range(store_process.POPULATION)
 NEWEST = 10
 
 
-def start(task: str, folder: pathlib.Path) -> subprocess.Popen[str]:
-    return subprocess.Popen([*CHILD, task, str(folder)], stdout=subprocess.PIPE, text=True)
+@contextlib.contextmanager
+def start(task: str, folder: pathlib.Path) -> Iterator[subprocess.Popen[str]]:
+    """A process with a task of `store_process`, which does not outlive the block."""
+    with subprocess.Popen([*CHILD, task, str(folder)], stdout=subprocess.PIPE, text=True) as child:
+        try:
+            yield child
+        finally:
+            child.kill()
 
 
 def write(folder: pathlib.Path, rounds: int = NEWEST, scale: int = 1, keep: int = 2) -> pathlib.Path:
@@ -341,6 +349,21 @@ def test_an_interrupt_just_after_the_commit_is_noticed(tmp_path: pathlib.Path, m
         assert_is_round(store, NEWEST + 2)
 
 
+def test_a_creation_that_did_not_end_is_begun_anew(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    connect = store_module._connect
+
+    def interrupted(path: pathlib.Path) -> None:
+        connect(path).close()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(store_module, "_connect", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        RoundStore(tmp_path)
+    monkeypatch.undo()
+    assert list(tmp_path.glob("rounds.*")), "the test did not hit what it aims at"
+    write(tmp_path)
+
+
 def check_full(done: subprocess.CompletedProcess[str], error: str) -> None:
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
@@ -532,12 +555,16 @@ def test_old_values_are_checked_when_they_are_read(tmp_path: pathlib.Path) -> No
             list(store.metrics())
 
 
-def test_damage_that_comes_while_the_store_is_open_is_found_and_fallen_back_from(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("damage", [damage_client, swap_clients, swap_contents])
+def test_damage_that_comes_while_the_store_is_open_is_found_and_fallen_back_from(
+    tmp_path: pathlib.Path, damage: Callable[[pathlib.Path, int], str]
+) -> None:
     path = write(tmp_path)
     with RoundStore(tmp_path) as store:
         assert_is_round(store, NEWEST)
-        message = damage_client(path, NEWEST)
-        with pytest.raises(DamagedStoreError, match=f"{message}. Resume the experiment"):
+        damage(path, NEWEST)
+        message = rf"the state of client \d+ of round {NEWEST}: content and digest do not match\. Resume the experiment"
+        with pytest.raises(DamagedStoreError, match=message):
             store.read_clients(EVERYBODY)
         assert_is_round(store, NEWEST - 1)
 

@@ -5,8 +5,8 @@ instant (kill -9, power loss, full disk) leaves the last committed round, whole.
 and content that is checked whenever it is read, and the newest rounds stay loadable, so that damage to the newest one
 costs a round and not the experiment.
 
-Why SQLite, with a rollback journal and pages of 64 KB (`python -m benchmarks.store`; 2 cores, a disk of 1.8 GB/s;
-states of 800 KB, durable commits, ms a round):
+Why SQLite, with a rollback journal and pages of 64 KB (`python -m benchmarks.store`; 2 idle cores, a disk of
+1.8 GB/s; states of 800 KB, durable commits, ms a round):
 
                               read 10   commit 10   read 100   commit 100   memory, 5 000 clients   file cut in half
     SQLite, journal               8.4        16.5         84          148                    4 MB   an error
@@ -14,10 +14,11 @@ states of 800 KB, durable commits, ms a round):
     SQLite, WAL                   8.3        15.8         85          219                    4 MB   an error
     LMDB                          6.9        12.3         75          144                3 996 MB   killed by SIGBUS
 
-LMDB is faster by a few ms in a round of seconds. But it reads through a memory map: a damaged file ends the process
-where SQLite raises an error, its pages count as the memory of the process, and it is one more dependency. All of them
-use the pages of dropped versions again (file size 1.0 to 1.2 times what is kept). The journal beats the write-ahead
-log since large new values go to free pages, which need no journal: they are written once and not twice.
+LMDB is faster, in a round of seconds by a few ms on an idle machine and by up to 70 on a busy one. But it reads through
+a memory map: a damaged file ends the process where SQLite raises an error, its pages count as memory of the process,
+and it is one more dependency. All of them use the pages of dropped versions again (file size 1.0 to 1.2 times what is
+kept). For many participants the journal beats the write-ahead log since large new values go to free pages, which need
+no journal: they are written once and not twice.
 """
 
 from __future__ import annotations
