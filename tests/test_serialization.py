@@ -171,24 +171,6 @@ def test_arrays_are_views_aligned_and_read_only() -> None:
         assert array.flags.aligned and not array.flags.writeable
 
 
-<<<<<<< HEAD
-=======
-def test_a_client_state_takes_little_more_than_a_copy_of_its_memory() -> None:
-    value = [np.random.default_rng(0).normal(size=n).astype(np.float32) for n in (700_000, 50_000, 10)]
-
-    def best(function: Any) -> float:
-        times = []
-        for _ in range(20):
-            begin = time.perf_counter()
-            function()
-            times.append(time.perf_counter() - begin)
-        return min(times)
-
-    content = to_bytes(value)
-    assert best(lambda: to_bytes(value)) < 3 * best(lambda: b"".join(array.data for array in value)) + 1e-3
-    assert best(lambda: from_bytes(content, like=value)) < 1e-3
-
->>>>>>> store
 
 @pytest.mark.parametrize("algorithm", ["fed_dyn", "scaffold"])
 def test_a_stateful_run_goes_on_from_bytes_as_from_the_states_themselves(algorithm: str) -> None:
