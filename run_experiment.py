@@ -194,6 +194,14 @@ _RUNTIMES: dict[str, Callable[[], None]] = {
 }
 
 
+def set_runtime(secure: bool = False) -> None:
+    """Sets the runtime that the flags name; TFF's worker needs another one for secure aggregation."""
+    if secure and _RUNTIME.value == "native":
+        tff.backends.test.set_sync_test_cpp_execution_context()
+    else:
+        _RUNTIMES[_RUNTIME.value]()
+
+
 def main(argv: list[str]) -> None:
     if len(argv) > 1:
         raise app.UsageError(f"unknown arguments: {' '.join(argv[1:])}")
@@ -212,10 +220,10 @@ def main(argv: list[str]) -> None:
         raise SystemExit(str(error)) from error
     output = pathlib.Path(_OUTPUT.value) if _OUTPUT.value else pathlib.Path("out") / default_name(runs)
     paths = [output if len(runs) == 1 else output / run.name.replace(" ", "_") for run in runs]
-    if any(run.config.aggregator == "secure" for run in runs):
-        tff.backends.test.set_sync_test_cpp_execution_context()  # the native worker has no bodies for secure sums
-    else:
-        _RUNTIMES[_RUNTIME.value]()
+    set_runtime(secure=any(run.config.aggregator == "secure" for run in runs))
+    for run in runs:
+        if run.config.aggregator == "dp" and run.config.dp_test_seed is not None:
+            logging.warning("--dp_test_seed: the noise of %s can be repeated. This run is NOT private.", run.name)
     results = {}
     with Interruption().watched() as interruption:
         for run, path in zip(runs, paths, strict=True):

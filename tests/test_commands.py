@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 import subprocess
 import sys
@@ -23,43 +24,53 @@ def workers() -> set[psutil.Process]:
     return {p for p in psutil.process_iter(["name"]) if p.info["name"] == "worker_binary"}
 
 
-def test_run_experiment_ends_with_its_table_and_leaves_no_worker() -> None:
+def test_run_experiment_compares_runs_and_leaves_no_worker(tmp_path: pathlib.Path) -> None:
     before = workers()
     # capture_output waits for the pipe to close: a worker that outlived the script would keep it open.
-    done = run("run_experiment.py", "--rounds=2", "--num_clients=4", "--clients_per_round=2")
+    done = run(
+        "run_experiment.py", "--grid=preset=digits/iid/fed_prox,digits/iid/algorithm_1", "--rounds=2",
+        f"--output={tmp_path}",
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    table = done.stdout.splitlines()[-5:]
-    assert table[0].split() == ["method", "test", "accuracy", "non-zeros", "sent", "times", "fewer"]
-    names = [line.split("  ")[0] for line in table[1:]]
-    assert names == ["FedProx", "Algorithm 1", "threshold alone", "proximal l1 alone"]
-    dense, sparse, *_ = (int(line.split("%")[1].split()[0].replace(",", "")) for line in table[1:])
+    table = done.stdout.splitlines()[1:4]
+    assert table[0].split()[:3] == ["run", "rounds", "accuracy"]
+    assert [line.split()[0] for line in table[1:]] == ["digits-iid-fed_prox", "digits-iid-algorithm_1"]
+    dense, sparse = (int(line.split()[3].replace(",", "")) for line in table[1:])
     assert 0 < sparse < dense
-    assert "100%" in done.stderr, "the progress bar"
+    assert "round 2/2 accuracy" in done.stderr, "progress"
     assert workers() <= before
+    files = {path.name for path in (tmp_path / "digits-iid-algorithm_1").iterdir()}
+    assert {"config.json", "metrics.csv", "summary.json", "weights.npz", "store", "accuracy.png"} <= files
+    assert json.loads((tmp_path / "summary.json").read_text())["digits-iid-fed_prox"]["rounds"] == 2
+
+
+def test_run_experiment_takes_a_flag_file(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "my.flags").write_text("--preset=digits/iid/algorithm_3\n--rounds=1\n--quiet\n--noplots\n")
+    done = run("run_experiment.py", f"--flagfile={tmp_path / 'my.flags'}", "--l1=1e-3", f"--output={tmp_path / 'out'}")
+    assert done.returncode == 0, done.stderr
+    assert "round" not in done.stderr, "quiet"
+    content = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert content["config"]["l1"] == 1e-3 and content["config"]["l2"] == 0.05, "flags win over the preset"
+    assert "l1" not in content["assumed"] and content["preset"] == "digits/iid/algorithm_3"
 
 
 @pytest.mark.parametrize(
-    ("flag", "message"),
+    ("arguments", "message"),
     [
-        ("--l1=-1", "ElasticNet.l1 must be a finite number >= 0, found -1.0"),
-        ("--l1=nan", "ElasticNet.l1 must be a finite number >= 0, found nan"),
-        ("--learning_rate=0", "LocalTraining.learning_rate must be a finite number > 0, found 0.0"),
-        ("--clients_per_round=21", "clients_per_round must be an integer from 1 to 20, found 21"),
-        ("--num_clients=5000", "num_examples must be an integer >= 5000, found 1400"),
+        ("--sampling=uniform:21", "number of clients in sampling must be an integer from 1 to 20, found 21"),
         ("--task=minst", "found 'minst'. Did you mean 'mnist'?"),
-        ("--split=dirichlet", "split 'dirichlet' needs a number, as in 'dirichlet:0.3'"),
-        ("--split=natural", "split of task 'digits' must be one of 'iid', 'dirichlet', 'shards', found 'natural'"),
-        ("--l1_step=prox", "value should be one of <subgradient|proximal>"),
-        ("--rounds=0", "rounds"),
+        ("--grid=l1=1,2 --l1=3", "--grid and --l1 both give 'l1'"),
+        ("--grid=l1=1e-4,-1", "ElasticNet.l1 must be a finite number >= 0, found -1.0"),
+        ("--runtime=gpu", "runtime must be one of"),
         ("--no_such_flag", "Unknown command line flag 'no_such_flag'"),
         ("stray", "unknown arguments: stray"),
     ],
 )
-def test_run_experiment_refuses_bad_flags_before_any_work(flag: str, message: str) -> None:
-    done = run("run_experiment.py", flag)
+def test_run_experiment_refuses_before_any_work(arguments: str, message: str, tmp_path: pathlib.Path) -> None:
+    output = tmp_path / "out"
+    done = run("run_experiment.py", "--l2=0.1", *arguments.split(), f"--output={output}")
     assert done.returncode != 0 and message in done.stderr + done.stdout
-    assert "Traceback" not in done.stderr
-    assert "round/s" not in done.stderr
+    assert "Traceback" not in done.stderr and not output.exists()
 
 
 def test_a_failing_script_leaves_no_worker_either() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -113,7 +114,7 @@ def test_dp_pair_costs_one_budget() -> None:
 
 @pytest.mark.parametrize("bad", [dict(noise_multiplier=-1.0), dict(first_clip=0.0), dict(clients_per_round=0)])
 def test_dp_pair_rejects(bad: dict[str, float]) -> None:
-    good = dict(noise_multiplier=1.0, clients_per_round=4, first_clip=1.0, second_clip=1.0)
+    good: dict[str, Any] = dict(noise_multiplier=1.0, clients_per_round=4, first_clip=1.0, second_clip=1.0)
     with pytest.raises(ValueError, match=f"{next(iter(bad))} must be a finite number"):
         tff_fen.build_dp_pair(**(good | bad))
 

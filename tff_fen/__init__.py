@@ -2,7 +2,7 @@
 
 from tff_fen import runtime
 from tff_fen.config import L1_STEPS, ElasticNet, LocalTraining
-from tff_fen.dp import build_dp_pair
+from tff_fen.dp import build_dp_factory, build_dp_pair
 from tff_fen.fed_avg import build_fed_avg
 from tff_fen.fed_avg_clients import build_fed_avg_clients
 from tff_fen.fed_dyn import build_fed_dyn
@@ -17,6 +17,7 @@ __all__ = [
     "FixedDenominatorFactory",
     "LocalTraining",
     "StatefulClientProcess",
+    "build_dp_factory",
     "build_dp_pair",
     "build_fed_avg",
     "build_fed_avg_clients",

@@ -3,15 +3,72 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
+import tensorflow as tf
 import tensorflow_federated as tff
+import tensorflow_privacy as tfp
 
 from tff_fen.checks import check_number
 from tff_fen.mean_aggregation import FixedDenominatorFactory
 
 
+def build_dp_factory(
+    noise_multiplier: float, clients_per_round: float, clip: float, *, test_seed: int | None = None
+) -> FixedDenominatorFactory:
+    """Builds the Gaussian mechanism on a sum of clipped messages, divided by a fixed number.
+
+    Args:
+      noise_multiplier: standard deviation of the noise in units of `clip`, >= 0.
+      clients_per_round: the number the noisy sum is divided by, > 0.
+      clip: norm bound of a message, > 0.
+      test_seed: `None` draws noise that nobody can repeat. A seed is for tests alone: whoever
+        knows it can take the noise off again.
+    """
+    check_number("noise_multiplier", noise_multiplier, 0.0)
+    check_number("clients_per_round", clients_per_round, 0.0, open_low=True)
+    check_number("clip", clip, 0.0, open_low=True)
+    if test_seed is None:
+        factory = tff.aggregators.DifferentiallyPrivateFactory.gaussian_fixed(
+            noise_multiplier=noise_multiplier, clients_per_round=clients_per_round, clip=clip
+        )
+    else:
+        query = _RepeatableGaussianSumQuery(clip, noise_multiplier * clip, test_seed)
+        factory = tff.aggregators.DifferentiallyPrivateFactory(tfp.NormalizedQuery(query, float(clients_per_round)))
+    return FixedDenominatorFactory(factory, clients_per_round)
+
+
+class _RepeatableGaussianSumQuery(tfp.GaussianSumQuery):
+    """A Gaussian sum query whose noise is a function of (seed, round); its state counts the rounds."""
+
+    def __init__(self, l2_norm_clip: float, stddev: float, seed: int) -> None:
+        super().__init__(l2_norm_clip, stddev)
+        self._seed = seed
+
+    def initial_global_state(self) -> Any:
+        return super().initial_global_state(), tf.constant(0)
+
+    def derive_sample_params(self, global_state: Any) -> Any:
+        return super().derive_sample_params(global_state[0])
+
+    def get_noised_result(self, sample_state: Any, global_state: Any) -> Any:
+        state, count = global_state
+        leaves = tf.nest.flatten(sample_state)
+        noised = [
+            x + tf.random.stateless_normal(tf.shape(x), [self._seed, len(leaves) * count + i], stddev=state.stddev)
+            for i, x in enumerate(leaves)
+        ]
+        _, _, event = super().get_noised_result(sample_state, state)
+        return tf.nest.pack_sequence_as(sample_state, noised), (state, count + 1), event
+
+
 def build_dp_pair(
-    noise_multiplier: float, clients_per_round: float, first_clip: float, second_clip: float
+    noise_multiplier: float,
+    clients_per_round: float,
+    first_clip: float,
+    second_clip: float,
+    *,
+    test_seed: int | None = None,
 ) -> tuple[FixedDenominatorFactory, FixedDenominatorFactory]:
     """Builds the two aggregators of FedDyn or SCAFFOLD from one noise budget.
 
@@ -28,21 +85,16 @@ def build_dp_pair(
       first_clip: norm bound of delta (`aggregator`), > 0.
       second_clip: norm bound of the signs (`sign_aggregator`; all signs of d parameters
         have norm sqrt(d)) or of the control change (`control_aggregator`), > 0.
+      test_seed: see `build_dp_factory`.
 
     Returns:
       The two factories.
     """
-    check_number("noise_multiplier", noise_multiplier, 0.0)
-    for name, value in (
-        ("clients_per_round", clients_per_round),
-        ("first_clip", first_clip),
-        ("second_clip", second_clip),
-    ):
+    for name, value in (("first_clip", first_clip), ("second_clip", second_clip)):
         check_number(name, value, 0.0, open_low=True)
+    seeds = (None, None) if test_seed is None else (2 * test_seed, 2 * test_seed + 1)
     first, second = (
-        tff.aggregators.DifferentiallyPrivateFactory.gaussian_fixed(
-            noise_multiplier=math.sqrt(2.0) * noise_multiplier, clients_per_round=clients_per_round, clip=clip
-        )
-        for clip in (first_clip, second_clip)
+        build_dp_factory(math.sqrt(2.0) * noise_multiplier, clients_per_round, clip, test_seed=seed)
+        for clip, seed in zip((first_clip, second_clip), seeds, strict=True)
     )
-    return FixedDenominatorFactory(first, clients_per_round), FixedDenominatorFactory(second, clients_per_round)
+    return first, second

@@ -82,13 +82,17 @@ _PROCESSES = {"fed_avg": _build_fed_avg, "scaffold": _build_scaffold, "fed_dyn":
 def _build_dp(config: ExperimentConfig, expected_clients: float) -> Aggregation:
     if num_releases(config) == 2:
         pair = tff_fen.build_dp_pair(
-            config.dp_noise_multiplier, expected_clients, config.dp_clip, config.dp_second_clip
+            config.dp_noise_multiplier,
+            expected_clients,
+            config.dp_clip,
+            config.dp_second_clip,
+            test_seed=config.dp_test_seed,
         )
         return Aggregation(*pair)
-    factory = tff.aggregators.DifferentiallyPrivateFactory.gaussian_fixed(
-        config.dp_noise_multiplier, expected_clients, config.dp_clip
+    factory = tff_fen.build_dp_factory(
+        config.dp_noise_multiplier, expected_clients, config.dp_clip, test_seed=config.dp_test_seed
     )
-    return Aggregation(tff_fen.FixedDenominatorFactory(factory, expected_clients))
+    return Aggregation(factory)
 
 
 def _build_compression(config: ExperimentConfig, expected_clients: float) -> Aggregation:

@@ -63,6 +63,9 @@ class ExperimentConfig:
     dp_clip: float = _field("aggregation", 1.0, "Norm bound of a client's delta (dp).", float)
     dp_second_clip: float = _field("aggregation", 1.0, "Norm bound of its signs or control change (dp).", float)
     dp_delta: float = _field("aggregation", 1e-5, "delta of (epsilon, delta) (dp).", float)
+    dp_test_seed: int | None = _field(
+        "aggregation", None, "For tests alone: noise that can be repeated, and so taken off again (dp).", int
+    )
     compression_bits: int = _field("aggregation", 8, "Bits an element (compression).", int)
     uplink: str | None = _field(
         "aggregation", None, "Train through a codec: lossless, float16 or quantised:STEP; unset only counts.", str

@@ -1,0 +1,66 @@
+"""Five hundred rounds with a varying number of participants: memory and speed must not creep.
+
+    python -m benchmarks.long_run [--rounds=500]
+
+FedDyn on digits, 100 clients of which each joins with probability 0.1, through the store and the counting of bytes.
+Memory is the resident size of this process and of TFF's worker.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import gc
+import tempfile
+import time
+
+import numpy as np
+import psutil
+import tqdm
+from absl import app
+
+import run_experiment
+from tasks.flags import load_task_of
+from tff_fen.experiment.flags import build_config, explicit_values
+from tff_fen.experiment.loop import Loop
+from tff_fen.experiment.store import RoundStore
+
+_EARLY = 50
+
+
+def memory() -> int:
+    """Resident bytes of this process and its children."""
+    gc.collect()
+    me = psutil.Process()
+    return sum(process.memory_info().rss for process in [me, *me.children(recursive=True)])
+
+
+def main(argv: list[str]) -> None:
+    del argv
+    values = dict(task="digits", num_clients=100, algorithm="fed_dyn", l1=1e-4, l2=0.05, threshold=1e-3, rounds=500)
+    config = build_config(values, explicit_values())
+    run_experiment.set_runtime()
+    sizes, seconds, participants = {}, [], []
+    with tempfile.TemporaryDirectory() as folder, RoundStore(folder) as store:
+        loop = Loop(config, run_experiment.build_parts(config, load_task_of(config)), store)
+        for number in tqdm.trange(1, config.rounds + 1, unit="round"):
+            start = time.perf_counter()
+            row = loop.run_round().row
+            seconds.append(time.perf_counter() - start)
+            participants.append(row["client_work/train/participants"])
+            if number % _EARLY == 0:
+                sizes[number] = memory()
+    for number, size in sizes.items():
+        part = seconds[number - _EARLY : number]
+        print(f"round {number:4}: {size / 1e6:7.1f} MB, {1000 * np.median(part):6.1f} ms a round (median of {_EARLY})")
+    growth = sizes[max(sizes)] / sizes[_EARLY] - 1
+    print(
+        f"{min(participants)} to {max(participants)} participants; memory after round {max(sizes)} is {growth:+.1%} "
+        f"of that after round {_EARLY}"
+    )
+
+
+if __name__ == "__main__":
+    app.run(main)
