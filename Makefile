@@ -5,6 +5,11 @@ PYTHON ?=
 # More arguments for the command: make run ARGS="--help", make test ARGS="-k lock".
 ARGS ?=
 
+# What make run trains without ARGS: two methods, and what the threshold and the l1 penalty each do alone.
+DEMO := --output=out/digits --grid=preset=digits/iid/fed_prox,digits/iid/algorithm_1,digits/iid/threshold_1,digits/iid/proximal_1
+# What make bench measures: the name of a module in benchmarks/.
+NAME ?= local_training
+
 PY := .venv/bin/python
 # Ends the worker processes that TFF leaves behind; they would keep `make test | tail` waiting. Called with exec, so
 # that no shell stands between it and the signals that make passes on.
@@ -19,8 +24,8 @@ help: ## List the targets
 venv: ## Build .venv from requirements.txt (PYTHON=... names the interpreter)
 	@PYTHON="$(PYTHON)" exec tools/install.sh
 
-run: venv ## Run the experiment: make run ARGS="..."
-	@exec $(REAP) run_experiment.py $(ARGS)
+run: venv ## Compare methods on digits, or run any experiment: make run ARGS="--preset=..."
+	@exec $(REAP) run_experiment.py $(or $(ARGS),$(DEMO))
 
 test: venv ## Run the quick tests
 	@exec $(REAP) -m pytest -q tests $(ARGS)
@@ -35,8 +40,8 @@ lock: venv ## Write the generated part of requirements.txt anew
 lock-check: venv ## Check requirements.txt against what the packages require
 	@$(PY) tools/lock.py check
 
-bench: venv ## Time local training
-	@exec $(REAP) -m benchmarks.local_training $(ARGS)
+bench: venv ## Measure: make bench NAME=local_training, codec, store, accounting, long_run, ...
+	@exec $(REAP) -m benchmarks.$(NAME) $(ARGS)
 
 clean: ## Remove the environment and all caches; results in out/ stay
 	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -220,7 +220,9 @@ def make_loop(config: ExperimentConfig, store: RoundStore) -> Loop:
     return Loop(config, Parts(process, aggregation, task.client_dataset, sample, Evaluator(task).evaluate), store)
 
 
-SMALL: dict[str, Any] = dict(task="digits", num_clients=8, epochs=1, l1=1e-4, l2=0.1, threshold=1e-3, sampling="bernoulli:0.5")
+SMALL: dict[str, Any] = dict(
+    task="digits", num_clients=8, epochs=1, l1=1e-4, l2=0.1, threshold=1e-3, sampling="bernoulli:0.5"
+)
 
 
 # All of the algorithms and all of the aggregators; more pairs are in test_composition.
