@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 import constriction
 import numpy as np
 
-from tff_fen.splits import COUNTS, EXACT, Split
+from tff_fen.symbols import COUNTS, EXACT, Split
 
 # `constriction` has 2^24 steps of probability for a table; this many symbols leave each of them enough.
 MAX_SYMBOLS = 2**16
