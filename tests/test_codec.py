@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from tff_fen import entropy_coding, splits
+from tff_fen import entropy_coding
+from tff_fen import symbols as symbols_lib
 from tff_fen.codec import INTEGERS, Codec, CodecError, Float16Codec, LosslessCodec, QuantisedCodec, parse_codec
 
 CODECS: tuple[Codec, ...] = (LosslessCodec(), Float16Codec(), QuantisedCodec(0.01))
@@ -100,11 +101,11 @@ def test_lossless_keeps_each_exponent_and_each_count_of_trailing_zeros() -> None
     assert bits(LosslessCodec().decode(LosslessCodec().encode(vector))) == bits(vector)
 
 
-SPLITS = (*INTEGERS, *LosslessCodec.FAMILY, *Float16Codec.FAMILY, splits.COUNTS, splits.EXACT)
+SPLITS = (*INTEGERS, *LosslessCodec.FAMILY, *Float16Codec.FAMILY, symbols_lib.COUNTS, symbols_lib.EXACT)
 
 
 @pytest.mark.parametrize("split", SPLITS, ids=str)
-def test_splits_join_to_what_was_split(split: splits.Split) -> None:
+def test_splits_join_to_what_was_split(split: symbols_lib.Split) -> None:
     """Around each power of two, that being the largest number: what a shortcut for small numbers can get wrong."""
     for power in range(33):
         near = np.arange(max(0, 2**power - 40), min(2**32, 2**power + 1))
@@ -118,9 +119,9 @@ def test_splits_join_to_what_was_split(split: splits.Split) -> None:
 
 def test_leading_bits_by_hand() -> None:
     values = np.array([0, 1, 7, 15, 16, 17, 18, 31, 32, 36, 2**31], np.uint32)
-    symbols = splits.Leading(3).symbols(values)
+    symbols = symbols_lib.Leading(3).symbols(values)
     assert symbols.tolist() == [0, 1, 7, 15, 16, 16, 17, 23, 24, 25, 28 * 8 + 8]
-    assert splits.Leading(3).widths(symbols).tolist() == [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 28]
+    assert symbols_lib.Leading(3).widths(symbols).tolist() == [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 28]
 
 
 def test_float16_keeps_each_finite_half() -> None:
