@@ -67,11 +67,14 @@ class Fold:
     def _trace(self, accumulate: ClientFunction) -> tf.types.experimental.ConcreteFunction:
         accumulator_type, value_type = self._types
 
+        # Each step stays a function: TensorFlow would make one sum of the additions of many, in another order.
+        step = tf.function(accumulate, autograph=False, experimental_attributes={"_noinline": True})
+
         def many(*tensors: tf.Tensor) -> list[tf.Tensor]:
             remaining = iter(tensors)
             accumulator = _unflatten(accumulator_type, remaining)
             for _ in range(_STEPS_PER_CALL):
-                accumulator = accumulate((accumulator, _unflatten(value_type, remaining)))
+                accumulator = step((accumulator, _unflatten(value_type, remaining)))
             return list(flatten(accumulator))
 
         specs = [*_specs(accumulator_type), *_specs(value_type) * _STEPS_PER_CALL]
