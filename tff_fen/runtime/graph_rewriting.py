@@ -146,8 +146,9 @@ def _wait_for_initialization(graph_def: tf.compat.v1.GraphDef, initialize_op: st
         if node.name in initializing:
             continue
         for i, source in enumerate(node.input):
-            if not source.startswith("^") and _is_handle(nodes[tensor_node(source)]):
-                node.input[i] = waiting_handle(tensor_node(source))
+            name = tensor_node(source)
+            if name in initializing and not source.startswith("^") and _is_handle(nodes[name]):
+                node.input[i] = waiting_handle(name)
 
 
 def _is_handle(node: tf.compat.v1.NodeDef) -> bool:
