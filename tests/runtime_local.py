@@ -91,6 +91,18 @@ def count(x: Any) -> Any:
         return counter.read_value() * start.read_value()
 
 
+def _add_up(x: Any) -> Any:
+    total = tf.Variable(0)
+
+    def step(i: Any) -> Any:
+        with tf.control_dependencies([total.assign_add(x)]):
+            return i + 1
+
+    (steps,) = tf.while_loop(lambda i: i < 3000, step, (0,))
+    with tf.control_dependencies([steps]):
+        return total.read_value()
+
+
 def _remember(x: Any) -> Any:
     table = tf.lookup.experimental.MutableHashTable(tf.int32, tf.int32, -1)
     with tf.control_dependencies([table.insert(x, 2 * x)]):
@@ -119,6 +131,7 @@ def _branches(x: Any) -> Any:
 
 add("variables", tensorflow(count, INT), (1,), (2,), (1,))
 add("variables_of_clients", mapped(count, INT), ([1, 2, 3, 4, 5],), ([5, 4],))
+add("variables_of_clients_side_by_side", mapped(_add_up, INT), ([1, 2, 3, 4, 5, 6],))
 add("mutable_tables_of_clients", mapped(_remember, INT), ([1, 2, 3, 4],), ([4],))
 add("static_tables_of_clients", mapped(_look_up, INT), ([1, 2, 3],))
 add("while_loop", tensorflow(_newton, FLOAT), (2.0,))

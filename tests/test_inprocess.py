@@ -150,6 +150,39 @@ def test_graphs_are_imported_once(installed: InProcessContext, monkeypatch: pyte
     assert len(imported) == 1 and len(traces) == 1
 
 
+def test_only_what_the_result_needs_is_run() -> None:
+    """As in a session, and unlike in a tf.function, which runs all that has side effects."""
+
+    def work(x: tf.Tensor) -> tf.Tensor:
+        tf.debugging.assert_equal(x, 0)  # no control dependency: nothing waits for it
+        return x + 1
+
+    function = graphs.GraphFunction(tensorflow(work, INT)().to_building_block().proto.tensorflow)
+    assert int(function(tf.constant(5))) == 6
+
+
+def test_functions_of_one_name_and_different_bodies() -> None:
+    """Computations made in different processes name their functions alike."""
+    computation = tensorflow(lambda d: d.map(lambda x: x + 7).reduce(0, lambda a, b: a + b), INTS)()
+    original = computation.to_building_block().proto.tensorflow
+    graph_def = tf.compat.v1.GraphDef()
+    original.graph_def.Unpack(graph_def)
+    sevens = [
+        node.attr["value"].tensor
+        for function in graph_def.library.function
+        for node in function.node_def
+        if node.op == "Const" and list(node.attr["value"].tensor.int_val) == [7]
+    ]
+    assert len(sevens) == 1
+    sevens[0].int_val[0] = 100
+    changed = type(original)()
+    changed.CopyFrom(original)
+    changed.graph_def.Pack(graph_def)
+    data = tf.data.experimental.to_variant(runtime_clients.int_dataset(1, 2))
+    functions = [graphs.GraphFunction(proto) for proto in (original, changed, original)]
+    assert [int(function(data)) for function in functions] == [17, 203, 17]
+
+
 def test_programs_live_as_long_as_their_computations(installed: InProcessContext) -> None:
     gc.collect()
     before = len(installed._programs)

@@ -62,7 +62,7 @@ def cut_control_inputs(graph_def: tf.compat.v1.GraphDef, nodes: Iterable[str]) -
 def keep_ancestors(graph_def: tf.compat.v1.GraphDef, nodes: Iterable[str]) -> None:
     """Removes all nodes but `nodes` and what they depend on, in place.
 
-    A session runs no more than this; a function would run all stateful operations of its body.
+    A session runs no more than this; what it does not run need not be imported, nor its placeholders be fed.
     """
     kept = _ancestors(graph_def, nodes)
     for i in reversed(range(len(graph_def.node))):
