@@ -249,7 +249,8 @@ def report(title: str, times: dict[str, Times], baseline: str) -> None:
     print(f"\n{title:38} {'ms':>9} {'middle half':>17} {'CPU ms':>9}   times {baseline}: clock, CPU")
     for name, t in times.items():
         low, high = np.percentile(t.wall, [25, 75]) * 1e3
-        ratios = f"{wall[name] / wall[baseline]:8.2f} {cpu[name] / cpu[baseline]:8.2f}"
+        # The kernel counts CPU time in hundredths of a second.
+        ratios = f"{wall[name] / wall[baseline]:8.2f} {cpu[name] / max(cpu[baseline], 0.01):8.2f}"
         print(f"{name:38} {wall[name] * 1e3:9.1f} {low:8.1f}-{high:8.1f} {cpu[name] * 1e3:9.1f}   {ratios}")
 
 
