@@ -1,6 +1,6 @@
 """The same rounds on TFF's native runtime, in process, and without TFF.
 
-    python -m benchmarks.runtimes [--workloads=mnist,cifar,overhead] [--rounds=15]
+    python -m benchmarks.runtimes [--workloads=mnist --workloads=cifar --workloads=overhead] [--rounds=15]
 
 mnist      10 clients of 600 x 784 examples, 5 epochs, batch 10, MLP 784-200-200-10; Algorithm 3 complete, with client
            states and measurements. Beside it TFF's own FedProx with a Keras model.
