@@ -1,5 +1,16 @@
 """Where TFF computations run."""
 
+from tff_fen.runtime.errors import ClientWorkError, UnsupportedConstructError
+from tff_fen.runtime.inprocess import InProcessContext, create_inprocess_context, set_inprocess_context
 from tff_fen.runtime.native import create_native_context, end_worker_processes, set_native_context
 
-__all__ = ["create_native_context", "end_worker_processes", "set_native_context"]
+__all__ = [
+    "ClientWorkError",
+    "InProcessContext",
+    "UnsupportedConstructError",
+    "create_inprocess_context",
+    "create_native_context",
+    "end_worker_processes",
+    "set_inprocess_context",
+    "set_native_context",
+]

@@ -1,0 +1,291 @@
+"""The same rounds on TFF's native runtime, in process, and without TFF.
+
+    python -m benchmarks.runtimes [--workloads=mnist --workloads=cifar --workloads=overhead] [--rounds=15]
+
+mnist      10 clients of 600 x 784 examples, 5 epochs, batch 10, MLP 784-200-200-10; Algorithm 3 complete, with client
+           states and measurements. Beside it TFF's own FedProx with a Keras model.
+cifar      10 clients of 500 images of 32 x 32 x 3, 1 epoch, batch 50, the paper's CNN; Algorithm 3 likewise.
+overhead   a client's work is one addition; 10, 100 and 1000 clients, and the sum of what they return.
+
+The floor is the local steps alone in a compiled TensorFlow function, on as many threads as in process: no TFF, no data
+sets, no Keras, no metrics, no client states, no measurements, no aggregation. Every native contender has a worker of
+its own, set up by `create_native_context` unless it says "default"; the rounds are interleaved, so that a slow spell of
+the machine hits all. Figures are medians with the range of the middle half; the first two rounds of each are not
+counted. The time of all cores together says more than the clock where others use the machine too.
+"""
+
+from __future__ import annotations
+
+import collections
+import concurrent.futures
+import os
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import psutil
+import tensorflow as tf
+import tensorflow_federated as tff
+from absl import app, flags
+
+import tff_fen
+from benchmarks import local_training as fed_prox
+from tasks import models
+from tff_fen import client_data, local_training
+from tff_fen.client_training import Trainer
+
+WORKLOADS = flags.DEFINE_multi_enum(
+    "workloads", ["mnist", "cifar", "overhead"], ["mnist", "cifar", "overhead"], "What to time."
+)
+_WARM_UP = 2
+
+ELASTIC_NET = tff_fen.ElasticNet(l1=1e-6, l2=1e-2, threshold=1e-3)
+
+Examples = tuple[np.ndarray, np.ndarray]
+Run = Callable[[], Any]
+
+
+class Workload(NamedTuple):
+    """Clients with a model to train.
+
+    Attributes:
+      keras_model: makes the model.
+      predict: the same model as a function of its weights, for the floor: TFF allows its functional Keras models in
+        its own computations only.
+      clients: their examples.
+      training: their local training.
+    """
+
+    keras_model: Callable[[], tf.keras.Model]
+    predict: Callable[[Any, tf.Tensor], tf.Tensor]
+    clients: list[Examples]
+    training: tff_fen.LocalTraining
+
+    @property
+    def input_spec(self) -> tuple[tf.TensorSpec, tf.TensorSpec]:
+        """Of a batch."""
+        x, _ = self.clients[0]
+        return tf.TensorSpec([None, *x.shape[1:]], tf.float32), tf.TensorSpec([None], tf.int32)
+
+    def model(self) -> tff.learning.models.FunctionalModel:
+        """The model for this package's algorithms."""
+        return tff.learning.models.functional_model_from_keras(
+            self.keras_model(),
+            tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            self.input_spec,
+            collections.OrderedDict(accuracy=tf.keras.metrics.SparseCategoricalAccuracy),
+        )
+
+    def floor_model(self) -> tff.learning.models.FunctionalModel:
+        """The same model without Keras and without metrics."""
+
+        def predict(weights: Any, x: tf.Tensor, training: bool = True) -> tf.Tensor:
+            del training
+            return self.predict(weights[0], x)
+
+        def loss(output: tf.Tensor, label: tf.Tensor, sample_weight: Any = None) -> tf.Tensor:
+            del sample_weight
+            return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(label, output))
+
+        weights = tuple(w.numpy() for w in self.keras_model().trainable_variables)
+        return tff.learning.models.FunctionalModel(
+            initial_weights=(weights, ()),
+            predict_on_batch_fn=tf.function(predict),
+            loss_fn=tf.function(loss),
+            input_spec=self.input_spec,
+        )
+
+
+def predict_mlp(weights: Any, x: tf.Tensor) -> tf.Tensor:
+    """`tasks.models.build_mlp`."""
+    *hidden, (kernel, bias) = zip(weights[::2], weights[1::2], strict=True)
+    for w, b in hidden:
+        x = tf.nn.relu(tf.nn.bias_add(tf.matmul(x, w), b))
+    return tf.nn.bias_add(tf.matmul(x, kernel), bias)
+
+
+def predict_cnn(weights: Any, x: tf.Tensor) -> tf.Tensor:
+    """`tasks.models.build_cnn`."""
+    for i in (0, 2):
+        x = tf.nn.relu(tf.nn.bias_add(tf.nn.conv2d(x, weights[i], 1, "VALID"), weights[i + 1]))
+        x = tf.nn.max_pool2d(x, 2, 2, "VALID")
+    return predict_mlp(weights[4:], tf.reshape(x, [-1, weights[4].shape[0]]))
+
+
+def random_clients(num_examples: int, shape: tuple[int, ...]) -> list[Examples]:
+    """Ten clients with Gaussian inputs: the time of a step does not depend on their values."""
+    rng = np.random.default_rng(0)
+    return [
+        (rng.normal(size=(num_examples, *shape)).astype(np.float32), rng.integers(0, 10, num_examples).astype(np.int32))
+        for _ in range(10)
+    ]
+
+
+def mnist() -> Workload:
+    """The MNIST workload with the settings of `benchmarks.local_training`."""
+    training = tff_fen.LocalTraining(fed_prox.LEARNING_RATE, epochs=fed_prox.EPOCHS, batch_size=fed_prox.BATCH_SIZE)
+    return Workload(lambda: models.build_mlp(784, 200, 10), predict_mlp, random_clients(600, (784,)), training)
+
+
+def cifar() -> Workload:
+    """The CIFAR workload."""
+    training = tff_fen.LocalTraining(0.01, batch_size=50)
+    return Workload(lambda: models.build_cnn(10), predict_cnn, random_clients(500, (32, 32, 3)), training)
+
+
+def algorithm_3(workload: Workload) -> Run:
+    """A round of Algorithm 3 with all clients, on TFF's current runtime."""
+    process = tff_fen.build_fed_dyn(workload.model(), ELASTIC_NET, workload.training, num_clients=len(workload.clients))
+    state = process.initialize()
+    inputs = [
+        tff_fen.ClientInput(process.initialize_client(k), tf.data.Dataset.from_tensors(examples))
+        for k, examples in enumerate(workload.clients)
+    ]
+    return lambda: process.next(state, inputs)
+
+
+def floor(workload: Workload, threads: int) -> Run:
+    """The local steps of Algorithm 3 alone, clients side by side in threads of this process."""
+    model = workload.floor_model()
+    trainer = Trainer(model, ELASTIC_NET, workload.training, measure=False)
+    weights = trainer.initial_weights()
+    examples = [tuple(tf.constant(a) for a in client) for client in workload.clients]
+    settings = workload.training
+    assert settings.batch_size is not None
+    batch_size = settings.batch_size
+
+    @tf.function
+    def train(x: tf.Tensor, y: tf.Tensor, gradient: Any, client_id: tf.Tensor) -> local_training.LocalResult:
+        seed = client_data.shuffle_seed(settings.seed, tf.constant(0), client_id)
+        return local_training.train(
+            model,
+            (weights.trainable, weights.non_trainable),
+            client_data.ShuffledMinibatches((x, y), settings.epochs, batch_size, seed),
+            elastic_net=ELASTIC_NET,
+            local_training=settings,
+            lr=tf.constant(settings.learning_rate),
+            correction=gradient,
+        )
+
+    gradient = trainer.zeros()
+    pool = concurrent.futures.ThreadPoolExecutor(threads)
+
+    def work(k: int) -> list[np.ndarray]:
+        result = train(*examples[k], gradient, tf.constant(k, tf.int64))
+        return [d.numpy() for d in tf.nest.flatten(result.delta)]
+
+    return lambda: list(pool.map(work, range(len(examples))))
+
+
+def stock_fed_prox() -> Run:
+    """A round of TFF's own FedProx with a Keras model on the MNIST workload, on TFF's current runtime."""
+    process = fed_prox.stock_fed_prox()
+    state = process.initialize()
+    pipelines = [
+        tf.data.Dataset.from_tensor_slices(c)
+        .shuffle(fed_prox.EXAMPLES)
+        .repeat(fed_prox.EPOCHS)
+        .batch(fed_prox.BATCH_SIZE)
+        for c in fed_prox.examples()
+    ]
+    return lambda: process.next(state, pipelines)
+
+
+def additions(num_clients: int) -> Run:
+    """The sum over clients of what one addition gives, on TFF's current runtime."""
+
+    @tff.tensorflow.computation(np.float32)
+    def add_one(x: tf.Tensor) -> tf.Tensor:
+        return x + 1.0
+
+    @tff.federated_computation(tff.FederatedType(np.float32, tff.CLIENTS))
+    def total(x: Any) -> Any:
+        return tff.federated_sum(tff.federated_map(add_one, x))
+
+    values = [float(k) for k in range(num_clients)]
+    return lambda: total(values)
+
+
+def on(context: tff.framework.SyncContext, build: Callable[[], Run]) -> Run:
+    """A run built and called with the given runtime."""
+    with tff.framework.get_context_stack().install(context):
+        run = build()
+
+    def run_there() -> Any:
+        with tff.framework.get_context_stack().install(context):
+            return run()
+
+    return run_there
+
+
+class Times(NamedTuple):
+    """Seconds of each round: by the clock, and of all cores together, here and in TFF's workers."""
+
+    wall: list[float]
+    cpu: list[float]
+
+
+def seconds(contenders: dict[str, Run]) -> dict[str, Times]:
+    """The times of the contenders' rounds, taken in turns."""
+    times = {name: Times([], []) for name in contenders}
+    for _ in range(_WARM_UP + fed_prox.ROUNDS.value):
+        for name, run in contenders.items():
+            start, cpu_start = time.perf_counter(), _cpu_seconds()
+            run()
+            times[name].wall.append(time.perf_counter() - start)
+            times[name].cpu.append(_cpu_seconds() - cpu_start)
+    return {name: Times(t.wall[_WARM_UP:], t.cpu[_WARM_UP:]) for name, t in times.items()}
+
+
+def _cpu_seconds() -> float:
+    here = psutil.Process()
+    return sum(sum(process.cpu_times()[:2]) for process in (here, *here.children(recursive=True)))
+
+
+def report(title: str, times: dict[str, Times], baseline: str) -> None:
+    """Prints medians, the spread of the clock's, and each median as a multiple of the baseline's."""
+    wall, cpu = ({name: float(np.median(t[i])) for name, t in times.items()} for i in (0, 1))
+    print(f"\n{title:38} {'ms':>9} {'middle half':>17} {'CPU ms':>9}   times {baseline}: clock, CPU")
+    for name, t in times.items():
+        low, high = np.percentile(t.wall, [25, 75]) * 1e3
+        # The kernel counts CPU time in hundredths of a second.
+        ratios = f"{wall[name] / wall[baseline]:8.2f} {cpu[name] / max(cpu[baseline], 0.01):8.2f}"
+        print(f"{name:38} {wall[name] * 1e3:9.1f} {low:8.1f}-{high:8.1f} {cpu[name] * 1e3:9.1f}   {ratios}")
+
+
+def runtimes() -> Iterator[tuple[str, tff.framework.SyncContext]]:
+    """The runtimes compared; each call starts a new native worker."""
+    yield "native", tff_fen.runtime.create_native_context()
+    yield "in process", IN_PROCESS[0]
+
+
+# Made first thing in `main`: TensorFlow's threads can be set only before it starts.
+IN_PROCESS: list[tff.framework.SyncContext] = []
+
+
+def main(argv: list[str]) -> None:
+    del argv
+    IN_PROCESS.append(tff_fen.runtime.create_inprocess_context())
+    threads = len(os.sched_getaffinity(0))
+    if "mnist" in WORKLOADS.value:
+        workload = mnist()
+        contenders = {name: on(context, lambda: algorithm_3(workload)) for name, context in runtimes()}
+        contenders["floor"] = floor(workload, threads)
+        default = tff.backends.native.create_sync_local_cpp_execution_context()
+        contenders["TFF FedProx (Keras), native default"] = on(default, stock_fed_prox)
+        contenders["TFF FedProx (Keras), native"] = on(tff_fen.runtime.create_native_context(), stock_fed_prox)
+        report("mnist, Algorithm 3, a round", seconds(contenders), "in process")
+    if "cifar" in WORKLOADS.value:
+        images = cifar()
+        contenders = {name: on(context, lambda: algorithm_3(images)) for name, context in runtimes()}
+        contenders["floor"] = floor(images, threads)
+        report("cifar, Algorithm 3, a round", seconds(contenders), "in process")
+    if "overhead" in WORKLOADS.value:
+        for num_clients in (10, 100, 1000):
+            contenders = {name: on(context, lambda: additions(num_clients)) for name, context in runtimes()}  # noqa: B023
+            report(f"{num_clients} clients of one addition", seconds(contenders), "in process")
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -1,0 +1,100 @@
+"""A TensorFlow computation of TFF as a function of the TensorFlow installed here.
+
+Values are nested tuples of tensors, in the order of the computation's type; a data set
+is its variant tensor. See `values.py`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from tff_fen.runtime import graph_rewriting
+from tff_fen.runtime.errors import UnsupportedConstructError
+from tff_fen.runtime.graph_rewriting import tensor_node
+from tff_fen.runtime.values import Value, flatten
+
+_numbers = itertools.count()
+
+
+class GraphFunction:
+    """Calls the graph of a `tensorflow` computation proto; imported once, safe to call from many threads.
+
+    Each call has fresh variables and tables. Seeded random operations go on with their
+    sequence from call to call, as they do in a session of TFF's worker.
+    """
+
+    def __init__(self, proto: Any) -> None:
+        """Imports the graph.
+
+        Args:
+          proto: the `tensorflow` message of a computation proto.
+        """
+        graph_def = tf.compat.v1.GraphDef()
+        if not proto.graph_def.Unpack(graph_def):
+            raise UnsupportedConstructError(
+                f"A TensorFlow computation must hold a tensorflow.GraphDef, found {proto.graph_def.type_url!r}."
+            )
+        parameters = list(_tensor_names(proto.parameter))
+        results = list(_tensor_names(proto.result))
+        fetches = list(dict.fromkeys(results))  # a tensor may be in the result more than once
+        graph_rewriting.isolate_calls(graph_def, proto.initialize_op, f"_inprocess{next(_numbers)}")
+        graph_rewriting.cut_control_inputs(graph_def, map(tensor_node, parameters))
+        graph_rewriting.keep_ancestors(graph_def, map(tensor_node, fetches))
+        placeholders = {node.name: node for node in graph_def.node if node.op == "Placeholder"}
+        used = [(i, name) for i, name in enumerate(parameters) if tensor_node(name) in placeholders]
+        self._used = [i for i, _ in used]
+        feeds = [name for _, name in used]
+        token = proto.session_token_tensor_name
+        constants = {token: ""} if token and tensor_node(token) in placeholders else {}
+
+        def body(*arguments: tf.Tensor) -> list[tf.Tensor]:
+            inputs = dict(zip(feeds, arguments, strict=True)) | {n: tf.constant(v) for n, v in constants.items()}
+            outputs = tf.graph_util.import_graph_def(graph_def, inputs, fetches, name="")
+            return [tf.identity(output) for output in outputs]
+
+        specs = [_placeholder_spec(placeholders[tensor_node(name)]) for name in feeds]
+        # Out of whatever graph the first call may come from: the function belongs to the process.
+        with tf.init_scope():
+            self._function = tf.compat.v1.wrap_function(body, specs) if fetches else None
+        indices = iter([fetches.index(name) for name in results])
+        self._pack = _packing(proto.result, indices)
+
+    def __call__(self, argument: Value = ()) -> Value:
+        """Returns the result for an argument, both as nested tuples of tensors."""
+        if self._function is None:
+            return _packed(self._pack, [])
+        flat = list(flatten(argument))
+        return _packed(self._pack, self._function(*[flat[i] for i in self._used]))
+
+
+def _tensor_names(binding: Any) -> Iterator[str]:
+    """The names of a binding's tensors, in the order of the type; none for a parameter that is not there."""
+    kind = binding.WhichOneof("binding")
+    if kind == "struct":
+        for element in binding.struct.element:
+            yield from _tensor_names(element)
+    elif kind == "tensor":
+        yield binding.tensor.tensor_name
+    elif kind == "sequence":
+        yield binding.sequence.variant_tensor_name
+
+
+def _packing(binding: Any, indices: Iterator[int]) -> Any:
+    """Where each part of the result is found among the fetched tensors: nested tuples of indices."""
+    if binding.WhichOneof("binding") == "struct":
+        return tuple(_packing(element, indices) for element in binding.struct.element)
+    return next(indices)
+
+
+def _packed(packing: Any, outputs: list[tf.Tensor]) -> Value:
+    if isinstance(packing, tuple):
+        return tuple(_packed(part, outputs) for part in packing)
+    return outputs[packing]
+
+
+def _placeholder_spec(node: tf.compat.v1.NodeDef) -> tf.TensorSpec:
+    return tf.TensorSpec(tf.TensorShape(node.attr["shape"].shape), tf.dtypes.as_dtype(node.attr["dtype"].type))

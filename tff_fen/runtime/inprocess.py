@@ -1,0 +1,165 @@
+"""TFF computations in this process: with the installed TensorFlow, its GPUs, and clients side by side in threads."""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_fen.checks import check_integer
+from tff_fen.runtime import values
+from tff_fen.runtime.clients import ClientExecutor, ThreadedClientExecutor
+from tff_fen.runtime.evaluator import Evaluator, LocalFunction, Program
+
+
+class InProcessContext(tff.framework.SyncContext):
+    """Evaluates TFF computations in this process; results are those of TFF's native runtime.
+
+    A computation is compiled, and its TensorFlow graphs are imported, at its first call;
+    they are kept as long as the computation lives. Data sets are handed over as they are.
+    """
+
+    def __init__(self, executor: ClientExecutor) -> None:
+        """Initializes the context.
+
+        Args:
+          executor: who does the clients' work.
+        """
+        self._executor = executor
+        # By identity: to hash a computation is to serialise it. The weak reference removes the entry with the
+        # computation, before its id can be that of another.
+        self._programs: dict[int, tuple[weakref.ref, Program]] = {}
+        self._lock = threading.RLock()
+
+    def invoke(self, comp: Any, arg: Any) -> Any:
+        """Returns `comp(arg)`; called by TFF."""
+        signature = comp.type_signature
+        if signature.parameter is not None and arg is None:
+            raise TypeError(f"Expected an argument of type {signature.parameter}, found None.")
+        num_clients = 0
+        argument = None
+        # Arguments stay on the CPU until they are used: a client's go to the client's own device then.
+        with tf.device("/CPU:0"):
+            if signature.parameter is not None:
+                num_clients = values.count_clients(arg, signature.parameter) or 0
+                argument = values.ingest(arg, signature.parameter, lambda f: self._function(f, num_clients))
+        result = Evaluator(self._program(comp), self._executor, num_clients).run(argument)
+        # The signature as written: compiling drops the Python containers.
+        return tff.types.type_to_py_container(values.egest(result, signature.result, num_clients), signature.result)
+
+    def _function(self, comp: Any, num_clients: int) -> LocalFunction:
+        """An argument that is a computation, as a value."""
+        program = self._program(comp)
+        return LocalFunction(program.block, {}, Evaluator(program, self._executor, num_clients))
+
+    def _program(self, comp: Any) -> Program:
+        with self._lock:
+            if id(comp) not in self._programs:
+                program = Program(_compile(comp).to_building_block())
+                key = id(comp)
+                self._programs[key] = (weakref.ref(comp, lambda _: self._programs.pop(key, None)), program)
+            return self._programs[id(comp)][1]
+
+
+def create_inprocess_context(
+    *,
+    max_concurrent_clients: int | None = None,
+    client_devices: Sequence[str] | None = None,
+    threads_per_client: int = 1,
+    gpu_memory_growth: bool = True,
+) -> InProcessContext:
+    """Returns a context that evaluates TFF computations in this process, with the installed TensorFlow.
+
+    Call it before anything makes TensorFlow start (a tensor, a Keras model): only then
+    can the number of threads an operation uses, and the growth of GPU memory, still be
+    set. Called later, it warns and goes on with the settings TensorFlow has started
+    with: results are the same, rounds of many small clients slower.
+
+    Args:
+      max_concurrent_clients: clients computed at once; by default one a GPU if `client_devices`
+        are GPUs, else the number of cores.
+      client_devices: where clients compute, client i on device i modulo their number, as
+        TensorFlow names them ("GPU:1"); by default all GPUs, or the CPU if there are none.
+      threads_per_client: threads for one operation. With one, clients side by side do
+        not wait for each other inside each operation.
+      gpu_memory_growth: whether TensorFlow takes GPU memory as it needs it, rather than all.
+    """
+    if max_concurrent_clients is not None:
+        check_integer("max_concurrent_clients", max_concurrent_clients, 1)
+    check_integer("threads_per_client", threads_per_client, 1)
+    _configure_tensorflow(threads_per_client, gpu_memory_growth)
+    devices = _client_devices(client_devices)
+    if max_concurrent_clients is None:
+        on_cpu = any(tf.DeviceSpec.from_string(device).device_type == "CPU" for device in devices)
+        max_concurrent_clients = len(os.sched_getaffinity(0)) if on_cpu else len(devices)
+    return InProcessContext(ThreadedClientExecutor(max_concurrent_clients, devices))
+
+
+def set_inprocess_context(
+    *,
+    max_concurrent_clients: int | None = None,
+    client_devices: Sequence[str] | None = None,
+    threads_per_client: int = 1,
+    gpu_memory_growth: bool = True,
+) -> None:
+    """Makes the context of `create_inprocess_context` TFF's default runtime."""
+    context = create_inprocess_context(
+        max_concurrent_clients=max_concurrent_clients,
+        client_devices=client_devices,
+        threads_per_client=threads_per_client,
+        gpu_memory_growth=gpu_memory_growth,
+    )
+    tff.framework.set_default_context(context)
+
+
+def _compile(comp: Any) -> Any:
+    """Compiles as TFF's native runtime does; secure sums become plain ones, as in TFF's own test runtime."""
+    comp = tff.backends.test.replace_secure_intrinsics_with_bodies(comp)
+    return tff.backends.native.desugar_and_transform_to_native(comp)
+
+
+def _configure_tensorflow(threads_per_client: int, gpu_memory_growth: bool) -> None:
+    """Sets what can be set only before TensorFlow starts, or warns that it is too late."""
+    try:
+        tf.config.threading.set_intra_op_parallelism_threads(threads_per_client)
+    except RuntimeError:
+        found = tf.config.threading.get_intra_op_parallelism_threads()
+        warnings.warn(
+            f"threads_per_client={threads_per_client} has no effect: TensorFlow has already started, with "
+            f"{found or 'all cores'} as the threads of an operation. Clients may wait for each other. Call "
+            "tff_fen.runtime.set_inprocess_context() before the first tensor or model is made.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+    try:
+        for gpu in tf.config.list_physical_devices("GPU"):
+            tf.config.experimental.set_memory_growth(gpu, gpu_memory_growth)
+    except RuntimeError:
+        warnings.warn(
+            f"gpu_memory_growth={gpu_memory_growth} has no effect: TensorFlow has already started. Call "
+            "tff_fen.runtime.set_inprocess_context() before the first tensor or model is made.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
+
+def _client_devices(requested: Sequence[str] | None) -> list[str]:
+    """The full names of the devices asked for, or of all GPUs, or of the CPU."""
+    found = {d.name: d for d in tf.config.list_logical_devices() if d.device_type in ("CPU", "GPU")}
+    if requested is None:
+        gpus = [name for name, device in found.items() if device.device_type == "GPU"]
+        return gpus or ["/device:CPU:0"]
+    names = {name.removeprefix("/device:"): name for name in found}
+    short = [str(device).removeprefix("/").removeprefix("device:").upper() for device in requested]
+    if not short or not set(short) <= set(names):
+        raise ValueError(
+            f"client_devices must be a list of one or more of {sorted(names)}, found {list(requested)}. "
+            "tf.config.list_logical_devices() lists what TensorFlow sees."
+        )
+    return [names[device] for device in short]
