@@ -44,7 +44,7 @@ define_flags()
 _PRESET = flags.DEFINE_string("preset", None, "DATA SET/SPLIT/METHOD, as in mnist/dirichlet_0.3/algorithm_3.")
 _GRID = flags.DEFINE_multi_string("grid", [], "FIELD=VALUE,VALUE,...: one experiment for each; may be repeated.")
 _OUTPUT = flags.DEFINE_string("output", None, "Folder of the results; by default one below out/ named after the run.")
-_RUNTIME = flags.DEFINE_string("runtime", "native", "native: TFF's own worker processes.")
+_RUNTIME = flags.DEFINE_string("runtime", "inprocess", "inprocess: this process's TensorFlow; native: TFF's worker.")
 _QUIET = flags.DEFINE_bool("quiet", False, "Print nothing but errors and the result.")
 _PLOTS = flags.DEFINE_bool("plots", True, "Draw pictures at the end.")
 
@@ -190,6 +190,7 @@ def print_table(results: dict[str, dict[str, Any]]) -> None:
 
 
 _RUNTIMES: dict[str, Callable[[], None]] = {
+    "inprocess": tff_fen.runtime.set_inprocess_context,
     "native": lambda: tff_fen.runtime.set_native_context(ignore_interrupts=True),
 }
 
@@ -212,6 +213,8 @@ def main(argv: list[str]) -> None:
         check_name("runtime", _RUNTIME.value, _RUNTIMES)
         for run in runs:
             check_task(run.config)
+        # Before the first model is made: TensorFlow takes its settings only until then.
+        set_runtime(secure=any(run.config.aggregator == "secure" for run in runs))
         for run in runs:
             check_participants(run.config, len(load_task_of(run.config).clients))
     except (ValueError, TypeError) as error:
@@ -220,7 +223,6 @@ def main(argv: list[str]) -> None:
         raise SystemExit(str(error)) from error
     output = pathlib.Path(_OUTPUT.value) if _OUTPUT.value else pathlib.Path("out") / default_name(runs)
     paths = [output if len(runs) == 1 else output / run.name.replace(" ", "_") for run in runs]
-    set_runtime(secure=any(run.config.aggregator == "secure" for run in runs))
     for run in runs:
         if run.config.aggregator == "dp" and run.config.dp_test_seed is not None:
             logging.warning("--dp_test_seed: the noise of %s can be repeated. This run is NOT private.", run.name)

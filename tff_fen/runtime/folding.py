@@ -14,7 +14,7 @@ from tff_fen.runtime.errors import ClientWorkError
 from tff_fen.runtime.values import Value, flatten
 
 # A TensorFlow call costs about as much as a hundred scalar additions inside of one.
-_STEPS_PER_CALL = 16
+_STEPS_PER_CALL = 8
 
 
 class Fold:
