@@ -16,7 +16,7 @@ PY := .venv/bin/python
 REAP := $(PY) tools/reap.py $(PY)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test lint lock lock-check bench clean
+.PHONY: help venv run test test-long lint lock lock-check bench clean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
@@ -27,8 +27,11 @@ venv: ## Build .venv from requirements.txt (PYTHON=... names the interpreter)
 run: venv ## Compare methods on digits, or run any experiment: make run ARGS="--preset=..."
 	@exec $(REAP) run_experiment.py $(or $(ARGS),$(DEMO))
 
-test: venv ## Run the quick tests
-	@exec $(REAP) -m pytest -q tests $(ARGS)
+test: venv ## Run the tests but for the long ones
+	@exec $(REAP) -m pytest -q -n auto --dist loadfile -m "not long" tests $(ARGS)
+
+test-long: venv ## Run the long tests: experiments killed at random instants, all of TFF on each runtime
+	@exec $(REAP) -m pytest -q -n auto --dist loadgroup -m long tests $(ARGS)
 
 lint: venv ## Check style and types
 	@$(PY) -m ruff check .

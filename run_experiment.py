@@ -33,10 +33,11 @@ from tasks.flags import load_task_of
 from tasks.sources import DataUnavailableError
 from tasks.task import Task
 from tff_fen.checks import check_integer, check_name
+from tff_fen.experiment.accounting import SENT_COLUMNS
 from tff_fen.experiment.algorithms import build_aggregation, build_process
 from tff_fen.experiment.config import ExperimentConfig, parse_sampling
 from tff_fen.experiment.flags import build_config, define_flags, explicit_values, parse_grid
-from tff_fen.experiment.loop import Interruption, Loop, Parts, RoundRecord
+from tff_fen.experiment.loop import Interruption, Loop, Parts, RoundRecord, read_header
 from tff_fen.experiment.output import ConfigMismatchError, Folder, summarize, write_whole
 from tff_fen.experiment.store import RoundStore, StoreError
 
@@ -60,6 +61,8 @@ class Run(NamedTuple):
 def plan_runs() -> list[Run]:
     """Returns the experiments that the flags ask for; raises `ValueError` or `TypeError` if any cannot be."""
     runs = []
+    if _PRESET.value and any(axis.startswith("preset=") for axis in _GRID.value):
+        raise ValueError("--grid and --preset both give a preset. Give it once.")
     for point in parse_grid(_GRID.value, also=["preset"]):
         preset_name = point.pop("preset", _PRESET.value)
         preset = presets.load_preset(preset_name) if preset_name else presets.Preset({}, ())
@@ -100,8 +103,23 @@ def run_one(run: Run, path: pathlib.Path, interruption: Interruption) -> dict[st
     with RoundStore(folder.store) as store:
         task = load_task_of(config)
         size = int(sum(np.size(w) for w in task.build_keras_model().trainable_weights))
-        folder.claim(config, {**run.about, "parameters": size, "clients": len(task.clients)})
-        loop = Loop(config, build_parts(config, task), store)
+        latest = store.latest()
+        header = folder.claim(
+            config,
+            {
+                **run.about,
+                "parameters": size,
+                "resolved": {
+                    "num_clients": len(task.clients),
+                    "batch_size": config.batch_size or task.batch_size,
+                    "split": config.split or registry.default_split(config.task),
+                },
+                "data": task.fingerprint(),
+            },
+            read_header(store),
+            latest.number if latest else 0,
+        )
+        loop = Loop(config, build_parts(config, task), store, header)
         records = list(loop.records())
         folder.start(records)
         for warning in store.warnings:
@@ -115,7 +133,7 @@ def run_one(run: Run, path: pathlib.Path, interruption: Interruption) -> dict[st
                 folder.add(record)
                 records.append(record)
                 progress.show(record)
-        summary = summarize(records, size, time.monotonic() - start)
+        summary = summarize(records, loop.evaluate(), size, time.monotonic() - start)
         folder.finish(summary, loop.weights)
         if _PLOTS.value:
             from tff_fen.experiment import plots
@@ -145,6 +163,10 @@ class _Progress:
     def show(self, record: RoundRecord) -> None:
         """Shows a round."""
         self._bytes += _sent(record)
+        participants, lost = (record.row[f"client_work/train/{n}"] for n in ("participants", "non_finite_clients"))
+        if lost == participants:
+            logging.log_first_n(logging.WARNING, "round %d: no client is finite; is the learning rate too high?", 1,
+                                record.row["round"])  # fmt: skip
         accuracy = record.row.get("average_accuracy", record.row["accuracy"])
         text = f"{accuracy:.2%}" if accuracy is not None else "-"
         self._bar.set_postfix(accuracy=text, MB=f"{self._bytes / 1e6:.2f}", refresh=False)
@@ -158,7 +180,7 @@ class _Progress:
 
 
 def _sent(record: RoundRecord) -> int:
-    return int(record.row["uplink_bytes"]) + int(record.row.get("uplink_control_bytes", 0))
+    return sum(int(record.row.get(name, 0)) for name in SENT_COLUMNS)
 
 
 def _say(text: str) -> None:
@@ -178,9 +200,10 @@ def print_table(results: dict[str, dict[str, Any]]) -> None:
             print(f"{name:{width}} {0:>6}")
             continue
         accuracy = result.get("average_accuracy", result.get("accuracy"))
-        sent = result["uplink_bytes"] + result.get("uplink_control_bytes", 0)
+        sent = sum(result.get(name, 0) for name in SENT_COLUMNS)
         dense = result["dense_elements"]
-        fewer = [f"{a / b:.2f}" if b else "nothing sent" for a, b in ((dense, result["non_zeros"]), (4 * dense, sent))]
+        ratios = ((dense, result["non_zeros"]), (4 * dense, sent))
+        fewer = [f"{a / b:.2f}" if a and b else "nothing sent" for a, b in ratios]
         print(
             f"{name:{width}} {result['rounds']:>6} {'-' if accuracy is None else f'{accuracy:.2%}':>9} "
             f"{result['non_zeros']:>15,} {fewer[0]:>12} {sent / 1e6:>9.2f} {fewer[1]:>12}"
@@ -226,6 +249,11 @@ def main(argv: list[str]) -> None:
     for run in runs:
         if run.config.aggregator == "dp" and run.config.dp_test_seed is not None:
             logging.warning("--dp_test_seed: the noise of %s can be repeated. This run is NOT private.", run.name)
+        if run.config.aggregator == "compression" or (
+            run.config.aggregator == "dp" and run.config.dp_test_seed is None
+        ):
+            _say(f"{run.name}: aggregator {run.config.aggregator!r} draws random numbers of its own; "
+                 "such a run cannot be repeated to the bit")  # fmt: skip
     results = {}
     with Interruption().watched() as interruption:
         for run, path in zip(runs, paths, strict=True):
@@ -237,7 +265,7 @@ def main(argv: list[str]) -> None:
                 raise SystemExit(f"{run.name}: {error}") from error
             except OSError as error:
                 raise SystemExit(
-                    f"{run.name}: {error}. What was committed is safe: mend it, then run the command again."
+                    f"{run.name}: {error}. All committed rounds are safe: mend it, then run the command again."
                 ) from error
     if len(runs) > 1:
         write_whole(output / "summary.json", json.dumps(results, indent=2).encode() + b"\n")

@@ -14,12 +14,10 @@ import os
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import csv
-import pathlib
 from typing import NamedTuple
 
 from tasks import models, sampling
-
-PAPER = pathlib.Path(__file__).parent / "paper"
+from tasks.presets import PAPER
 
 # d as the paper counts it: its LSTM has two bias vectors a gate, Keras's has one.
 _SIZES = {

@@ -25,7 +25,8 @@ def client_sizes(num_examples: int, num_clients: int, *, sigma: float = 0.0, see
     check_integer("num_clients", num_clients, 1)
     check_integer("num_examples", num_examples, num_clients)
     check_number("sigma", sigma, 0.0)
-    share = np.exp(sigma * np.random.default_rng((seed, 0)).normal(size=num_clients))
+    logs = sigma * np.random.default_rng((seed, 0)).normal(size=num_clients)
+    share = np.exp(logs - logs.max())  # at most 1, whatever sigma
     # Largest remainders: the sum is exact, and sigma = 0 gives equal sizes up to one.
     exact = share / share.sum() * (num_examples - num_clients)
     sizes = np.floor(exact).astype(np.int64)

@@ -2,8 +2,9 @@
 
 A name is `data set/split/method`, with `/all` at the end for the tables in which all clients
 take part in every round. lambda_1, lambda_2 and epsilon are the paper's (`paper/hyperparameters.csv`), as
-are rounds and batch sizes. Learning rate, epochs, weight decay and clipping are not in the
-paper: they are those of FedDyn's public code, and `Preset.assumed` names them.
+are rounds and batch sizes. Learning rate, epochs, weight decay, clipping and initial weights are not
+in the paper: they are those of FedDyn's public code. Of the clients' sizes the paper only says that
+they are lognormal; equal ones are those of FedDyn's tables. `Preset.assumed` names all of these.
 """
 
 from __future__ import annotations
@@ -42,7 +43,10 @@ _METHODS: dict[str, tuple[str | None, str, dict[str, Any]]] = {
     "threshold_3": ("Algorithm 3", "fed_dyn", {"l1": 0.0}),
     "proximal_3": ("Algorithm 3", "fed_dyn", {"threshold": 0.0, "l1_step": "proximal"}),
 }
-_ASSUMED = {"learning_rate": 0.1, "lr_decay": 1.0, "epochs": 5, "weight_decay": 1e-3, "clip_norm": 10.0}
+_ASSUMED: dict[str, Any] = {
+    "learning_rate": 0.1, "lr_decay": 1.0, "epochs": 5, "weight_decay": 1e-3, "clip_norm": 10.0, "initializer": "torch",
+    "size_sigma": 0.0,
+}  # fmt: skip
 # The small task that comes with an installed package; not in the paper.
 _DIGITS = {
     "task": "digits", "split": "iid", "rounds": 30, "sampling": "uniform:10", "batch_size": 10, "epochs": 5,
@@ -90,7 +94,6 @@ def load_preset(name: str) -> Preset:
     values = {
         "task": task,
         "split": _SPLITS.get(task, _LABEL_SPLITS)[split],
-        "initializer": "torch",
         "rounds": rounds,
         "batch_size": batch_size,
         "sampling": "bernoulli:1" if share else "bernoulli:0.1",

@@ -86,6 +86,11 @@ def load_task(
     return build_task(name, clients, test, build_keras_model, kind.batch_size)
 
 
+def default_split(name: str) -> str:
+    """Returns the split of a task where none is asked for."""
+    return _KINDS[name].splits[0]
+
+
 def check_task(name: str, **arguments: Any) -> None:
     """Raises if arguments of `load_task` are wrong or do not fit together, as far as that shows without the data."""
     _check_arguments(name, **arguments)
@@ -97,7 +102,7 @@ def _check_arguments(
     """Returns the task's kind, its split and the number of its clients."""
     check_name("task", name, _KINDS)
     kind = _KINDS[name]
-    rule = splits.parse_split(split or kind.splits[0])
+    rule = splits.parse_split(kind.splits[0] if split is None else split)
     check_name(f"split of task {name!r}", rule.name, kind.splits)
     if num_clients is None:
         num_clients = kind.num_clients[kind.splits.index(rule.name)]
@@ -127,6 +132,7 @@ def _load_images(
     """
     arrays = load(request.places)
     pixels, labels = arrays["x_train"], arrays["y_train"].astype(np.int32)
+    check_integer("num_clients", request.num_clients, 1, len(labels))
     if normalization is None:
         scaled = pixels.astype(np.float64) / max_pixel
         normalization = ((float(scaled.mean()),), (float(scaled.std()),))

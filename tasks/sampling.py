@@ -6,6 +6,8 @@ import numpy as np
 
 from tff_fen.checks import check_integer, check_number
 
+_MOST_ATTEMPTS = 2000
+
 
 def sample_bernoulli(round_number: int, num_clients: int, probability: float = 0.1, seed: int = 0) -> np.ndarray:
     """Returns the sorted ids of the clients that join, each with `probability` of its own.
@@ -26,12 +28,14 @@ def sample_bernoulli(round_number: int, num_clients: int, probability: float = 0
     check_number("probability", probability, 0.0, open_low=True)
     if probability > 1.0:
         raise ValueError(f"probability must be at most 1, found {probability!r}.")
-    attempt = round_number + seed
-    while True:
+    first = round_number + seed
+    for attempt in range(first, first + _MOST_ATTEMPTS):
         joined = np.flatnonzero(np.random.RandomState(attempt).uniform(size=num_clients) <= probability)
         if joined.size:
             return joined
-        attempt += 1
+    raise ValueError(
+        f"Of {num_clients} clients nobody joined in {_MOST_ATTEMPTS} draws with probability {probability!r}. Raise it."
+    )
 
 
 def sample_uniform(round_number: int, num_clients: int, clients_per_round: int, seed: int = 0) -> np.ndarray:

@@ -174,14 +174,13 @@ def split_iid(roles: Roles, num_clients: int = 11, seed: int = 0) -> tuple[list[
     def draw(first: np.ndarray, count: np.ndarray, number: int) -> Windows:
         """Returns `number` different windows out of `count[role]` of each role, the first of which is `first[role]`."""
         ends = np.cumsum(count)
-        check_integer("number of windows", int(ends[-1]), number)
         chosen = rng.choice(ends[-1], number, replace=False)
         role = np.searchsorted(ends, chosen, side="right")
         return Windows(role.astype(np.int32), (first[role] + chosen - (ends - count)[role]).astype(np.int32))
 
-    check_integer("num_clients", num_clients, 1)
-    drawn = draw(np.zeros_like(train), train, num_clients * NUM_TRAIN)
     gap = np.minimum(train + WINDOW - 1, total)
+    check_integer("num_clients", num_clients, 1, int(min(train.sum() // NUM_TRAIN, (total - gap).sum() // NUM_TEST)))
+    drawn = draw(np.zeros_like(train), train, num_clients * NUM_TRAIN)
     tests = draw(gap, total - gap, num_clients * NUM_TEST)
     parts = zip(np.split(drawn.role, num_clients), np.split(drawn.start, num_clients), strict=True)
     return [Windows(*part) for part in parts], tests

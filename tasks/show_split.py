@@ -71,8 +71,11 @@ def main(argv: list[str]) -> None:
         raise app.UsageError(str(error)) from error
     counts = count_labels(task)
     figure = draw(counts, f"{config.task} {config.split or ''}: {counts.sum():,} examples, {len(counts)} clients")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(out, dpi=120)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(out, dpi=120)
+    except OSError as error:
+        raise SystemExit(f"--out={out} cannot be written: {error}.") from error
     sizes, present = counts.sum(1), (counts > 0).sum(1)
     print(
         f"{out}: {len(counts)} clients of {sizes.min()} to {sizes.max()} examples, "

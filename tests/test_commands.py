@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -12,16 +14,24 @@ import psutil
 import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent
+MARK = "TFF_FEN_TEST_PROCESS"
 
 
 def run(*arguments: str, timeout: float = 180.0) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=timeout, check=False
-    )
+        [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=timeout, check=False,
+        env={**os.environ, MARK: str(os.getpid())},
+    )  # fmt: skip
 
 
 def workers() -> set[psutil.Process]:
-    return {p for p in psutil.process_iter(["name"]) if p.info["name"] == "worker_binary"}
+    """TFF's workers that descend from a command that this test process has started."""
+    found = set()
+    for process in psutil.process_iter(["name"]):
+        with contextlib.suppress(psutil.Error):
+            if process.info["name"] == "worker_binary" and process.environ().get(MARK) == str(os.getpid()):
+                found.add(process)
+    return found
 
 
 def test_run_experiment_compares_runs_and_leaves_no_worker(tmp_path: pathlib.Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 from PIL import Image
+from scipy import stats
 
 import tff_fen
 from tasks import presets, sampling
@@ -40,10 +41,16 @@ from tff_fen.stateful_process import ClientMessage
         (dict(algorithm="feddyn"), "Did you mean 'fed_dyn'"),
         (dict(l2=0.0), "l2 must be > 0 for algorithm 'fed_dyn'"),
         (dict(aggregator="dpp"), "aggregator must be one of 'mean', 'dp'"),
-        (dict(top_k=0.1), "top_k is for algorithm 'fed_avg', found 'fed_dyn'"),
+        (dict(top_k=0.1), "top_k=0.1 has no effect: it is for algorithm 'fed_avg'"),
         (dict(top_k=1.1, algorithm="fed_avg"), r"top_k must be a share in \(0, 1\], found 1.1"),
-        (dict(control_threshold=0.1), "control_threshold is for algorithm 'scaffold'"),
-        (dict(server_learning_rate=0.5), "server_learning_rate is for algorithm 'scaffold'"),
+        (dict(control_threshold=0.1), "control_threshold=0.1 has no effect: it is for algorithm 'scaffold'"),
+        (dict(server_learning_rate=0.5), "server_learning_rate=0.5 has no effect"),
+        (dict(dp_noise_multiplier=2.0), "dp_noise_multiplier=2.0 has no effect: it is for aggregator 'dp'"),
+        (dict(dp_second_clip=2.0, aggregator="dp"), "dp_second_clip=2.0 has no effect"),
+        (dict(compression_bits=4), "compression_bits=4 has no effect: it is for aggregator 'compression'"),
+        (dict(alpha=0.5), "alpha=0.5 has no effect: it is for task 'synthetic'"),
+        (dict(dp_test_seed=-1, aggregator="dp"), "dp_test_seed must be an integer from 0"),
+        (dict(epochs=3_000_000_000), "LocalTraining.epochs must be an integer from 1 to"),
         (dict(uplink="float16", aggregator="secure"), "two ways to encode a message"),
         (dict(uplink="zip"), "codec must be"),
         (dict(also_count="lossless,gzip"), "codec must be"),
@@ -82,7 +89,9 @@ def test_presets_have_the_papers_values() -> None:
     assert (values["l1"], values["l2"], values["threshold"]) == (1e-4, 0.05, 5e-3)
     assert (values["task"], values["split"], values["algorithm"]) == ("mnist", "dirichlet:0.3", "fed_dyn")
     assert (values["rounds"], values["batch_size"], values["sampling"]) == (100, 10, "bernoulli:0.1")
-    assert set(preset.assumed) == {"learning_rate", "lr_decay", "epochs", "weight_decay", "clip_norm"}
+    assert set(preset.assumed) == {
+        "learning_rate", "lr_decay", "epochs", "weight_decay", "clip_norm", "initializer", "size_sigma"
+    }  # fmt: skip
     assert presets.load_preset("cifar100/iid/algorithm_1/all").values["sampling"] == "bernoulli:1"
     fed_prox = presets.load_preset("shakespeare/natural/fed_prox").values
     assert fed_prox["l2"] == 1e-4 and "l1" not in fed_prox and "threshold" not in fed_prox
@@ -103,6 +112,7 @@ def test_grids() -> None:
         (["l1="], "--grid needs values"),
         (["l1=x"], "no float"),
         (["l1=1", "l1=2"], "names 'l1' twice"),
+        (["l1=1e-2,0.01"], "a value for 'l1' twice"),
     ]:
         with pytest.raises(ValueError, match=message):
             parse_grid(axes)
@@ -146,7 +156,22 @@ def test_other_ways_to_encode() -> None:
     for name, expected in (("compression", 1003 + 2 * 8), ("secure", 4 * 1003)):
         config = ExperimentConfig(l2=0.1, aggregator=name)
         accountant = accounting.Accountant(config, build_aggregation(config, 10))
-        assert accountant.count_uplink([message(vector)])[0]["uplink_bytes"] == expected
+        assert accountant.count_uplink([message(vector)])[0] == {"uplink_bytes": expected}
+        # FedDyn's signs are a second message where the server never sees a client's delta.
+        config = dataclasses.replace(config, l1=0.1)
+        accountant = accounting.Accountant(config, build_aggregation(config, 10))
+        counts = accountant.count_uplink([message(vector), message(vector)])[0]
+        assert counts == {"uplink_bytes": 2 * expected, "uplink_sign_bytes": 2 * expected}
+    config = ExperimentConfig(l2=0.1, l1=0.1)
+    counts = accounting.Accountant(config, build_aggregation(config, 10)).count_uplink([message(vector)])[0]
+    assert list(counts) == ["uplink_bytes"], "else they follow from delta"
+
+
+def test_a_codec_that_only_counts_stops_nothing() -> None:
+    config = ExperimentConfig(l2=0.1, also_count="quantised:1e-09,float16")
+    messages = [message(np.array([1.0, 0, 0, 0, 0, 0, 0], np.float32))] * 2
+    counts, _ = accounting.Accountant(config, Aggregation()).count_uplink(messages)
+    assert counts["uplink_bytes_quantised:1e-09"] is None and counts["uplink_bytes_float16"] is not None
 
 
 def test_downlink() -> None:
@@ -167,16 +192,36 @@ def test_histogram_of_magnitudes() -> None:
 # --- privacy
 
 
-def test_privacy_spent_is_that_of_dp_accounting() -> None:
-    config = ExperimentConfig(l2=0.1, aggregator="dp", dp_noise_multiplier=1.3, sampling="bernoulli:0.1")
-    accountant = dp_accounting.rdp.RdpAccountant()
-    event = dp_accounting.PoissonSampledDpEvent(0.1, dp_accounting.GaussianDpEvent(1.3))
-    accountant.compose(event, 50)
-    ours = accounting.PrivacyAccountant(config)
-    assert accountant.get_epsilon(1e-5) <= ours.epsilon(50) <= 1.03 * accountant.get_epsilon(1e-5)
-    assert ours.epsilon(10) < ours.epsilon(50)
-    fixed = accounting.PrivacyAccountant(dataclasses.replace(config, sampling="uniform:10"))
-    assert fixed.epsilon(50) > 5 * ours.epsilon(50), "no amplification is claimed for a fixed number of clients"
+def test_privacy_spent_is_that_of_the_client_of_most_rounds() -> None:
+    """Who takes part is known from the seed: no amplification by sampling is claimed."""
+    config = ExperimentConfig(l2=0.1, aggregator="dp", dp_noise_multiplier=1.3)
+    rounds = [[0, 1], [1], [1, 2], [0]]  # client 1 takes part three times
+    ours = accounting.PrivacyAccountant(config, lambda t: np.array(rounds[t]))
+
+    def gaussian(number: int) -> float:
+        accountant = dp_accounting.rdp.RdpAccountant()
+        accountant.compose(dp_accounting.GaussianDpEvent(1.3), number)
+        return accountant.get_epsilon(1e-5)
+
+    assert [ours.epsilon(t) for t in (1, 2, 3, 4)] == [gaussian(n) for n in (1, 2, 3, 3)]
+    resumed = accounting.PrivacyAccountant(config, lambda t: np.array(rounds[t]))
+    assert resumed.epsilon(4) == gaussian(3), "an accountant that starts late knows the earlier rounds"
+    # Within a few per cent of the exact epsilon of a Gaussian mechanism of noise 1.3 / sqrt(3).
+    assert gaussian(3) == pytest.approx(_exact_gaussian_epsilon(1.3 / np.sqrt(3), 1e-5), rel=0.1)
+
+
+def _exact_gaussian_epsilon(sigma: float, delta: float) -> float:
+    """Balle and Wang (2018), theorem 8, solved by bisection."""
+
+    def spent(epsilon: float) -> float:
+        a, b = 1 / (2 * sigma) - epsilon * sigma, -1 / (2 * sigma) - epsilon * sigma
+        return float(stats.norm.cdf(a) - np.exp(epsilon) * stats.norm.cdf(b))
+
+    low, high = 0.0, 100.0
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if spent(middle) > delta else (low, middle)
+    return high
 
 
 def test_noise_is_fresh_unless_a_test_fixes_it() -> None:
@@ -279,7 +324,8 @@ def test_evaluation_is_where_it_is_due(tmp_path: pathlib.Path) -> None:
     with RoundStore(tmp_path) as store:
         loop = make_loop(config, store)
         accuracies = [loop.run_round().row["accuracy"] for _ in range(4)]
-        assert [a is not None for a in accuracies] == [False, False, True, True]
+        assert [a is not None for a in accuracies] == [False, False, True, False]
+        assert loop.evaluate()["accuracy"] > 0.0
         assert [record.row["accuracy"] for record in loop.records()] == accuracies
 
 
@@ -307,12 +353,21 @@ def test_records_survive_as_bytes() -> None:
 def test_the_folder(tmp_path: pathlib.Path) -> None:
     config = ExperimentConfig(l2=0.1)
     folder = Folder(tmp_path)
-    folder.claim(config, {"preset": "x", "assumed": ["l2"]})
+    about = {"preset": "x", "assumed": ["l2"], "data": "abc"}
+    header = folder.claim(config, about, None, 0)
     content = json.loads((tmp_path / "config.json").read_text())
     assert content["config"]["l2"] == 0.1 and content["assumed"] == ["l2"] and content["versions"]["tensorflow"]
-    folder.claim(dataclasses.replace(config, rounds=99), {})
-    with pytest.raises(ConfigMismatchError, match=r"l1: 0.0 there, 0.5 asked"):
-        folder.claim(dataclasses.replace(config, l1=0.5), {})
+    # What is in the store counts, whatever became of the file.
+    (tmp_path / "config.json").unlink()
+    assert folder.claim(dataclasses.replace(config, rounds=99), about, header, 3) == header
+    assert json.loads((tmp_path / "config.json").read_text())["config"]["rounds"] == 99
+    for other, data, done, message in [
+        (dataclasses.replace(config, l1=0.5), "abc", 0, r"l1: 0.0 there, 0.5 asked"),
+        (config, "xyz", 0, "data: 'abc' there, 'xyz' asked"),
+        (dataclasses.replace(config, rounds=2), "abc", 3, "rounds: '3 done' there, 2 asked"),
+    ]:
+        with pytest.raises(ConfigMismatchError, match=message):
+            folder.claim(other, about | {"data": data}, header, done)
     folder.start(records()[:1])
     for record in records()[1:]:
         folder.add(record)
@@ -335,12 +390,12 @@ def test_the_folder(tmp_path: pathlib.Path) -> None:
 
 
 def test_summary() -> None:
-    summary = summarize(records(), 100, 1.26)
+    summary = summarize(records(), {"accuracy": 0.75}, 100, 1.26)
     assert summary["rounds"] == 3 and summary["participants"] == 6 and summary["uplink_bytes"] == 600
     assert summary["non_zeros"] == 30 and summary["dense_elements"] == 600
-    assert summary["accuracy"] == summary["best_accuracy"] == 0.8
+    assert summary["accuracy"] == 0.75 and summary["best_accuracy"] == 0.8
     assert summary["entropy_delta_sum"] == pytest.approx(0.6)
-    assert summarize([], 100, 0.0) == {"rounds": 0}
+    assert summarize([], {}, 100, 0.0) == {"rounds": 0}
 
 
 def test_plots(tmp_path: pathlib.Path) -> None:

@@ -67,3 +67,13 @@ def test_no_participants_gives_zeros_not_nans() -> None:
     sums = measurements.measure_message(tf.constant([0.0]))
     measured = measurements.finalize_message(sums, tf.constant(0), size=1)
     assert all(float(v) == 0.0 for v in measured.values())
+
+
+def test_multiples_of_the_bin_width_are_bins_of_their_own() -> None:
+    """As quantised messages have them: in a graph x / 0.01 may become a product, and end just below a whole number."""
+    whole = np.arange(-3000, 3001)
+    values = (whole * np.float32(0.01)).astype(np.float32)
+    measured = tf.function(measurements.measure_entropy)(tf.constant(values))
+    expected = np.log2(len(whole))
+    assert float(measured["entropy_trunc"]) == pytest.approx(expected, abs=1e-5)
+    assert float(measured["entropy_round"]) == pytest.approx(expected, abs=1e-5)

@@ -42,6 +42,8 @@ def test_sizes() -> None:
     assert np.std(np.log(sizes)) == pytest.approx(0.5, rel=0.1)
     assert stats.kstest(stats.zscore(np.log(sizes)), "norm").pvalue > 0.01
     assert partition.client_sizes(5, 5, sigma=3.0).tolist() == [1] * 5
+    extreme = partition.client_sizes(1400, 20, sigma=1000.0)
+    assert extreme.sum() == 1400 and extreme.min() == 1
 
 
 @pytest.mark.parametrize("alpha", [0.3, 0.6])

@@ -21,6 +21,9 @@ import pytest
 
 from tff_fen.experiment.store import RoundStore
 
+# On one core: they share what an uninterrupted run gives, and measure how long it takes.
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("resume")]
+
 ROOT = pathlib.Path(__file__).parent.parent
 ROUNDS = 8
 # Few parameters and little data: what is tested here is when a process ends, not what it learns.
@@ -133,7 +136,7 @@ def test_killed_seven_times_and_resumed(
     killed, instants = 0, []
     while killed < 7:
         pid = experiments.start(arguments)
-        instants.append(float(rng.uniform(0.2, 0.9) * seconds))
+        instants.append(float(rng.uniform(0.15, 0.75) * seconds))
         time.sleep(instants[-1])
         if experiments.kill(pid):
             killed += 1

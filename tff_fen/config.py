@@ -68,9 +68,9 @@ class LocalTraining:
 
     def __post_init__(self) -> None:
         check_number("LocalTraining.learning_rate", self.learning_rate, 0.0, open_low=True)
-        check_integer("LocalTraining.epochs", self.epochs, 1)
+        check_integer("LocalTraining.epochs", self.epochs, 1, 2**31 - 1)
         if self.batch_size is not None:
-            check_integer("LocalTraining.batch_size", self.batch_size, 1)
+            check_integer("LocalTraining.batch_size", self.batch_size, 1, 2**31 - 1)
         check_number("LocalTraining.lr_decay", self.lr_decay, 0.0, open_low=True)
         check_number("LocalTraining.weight_decay", self.weight_decay, 0.0)
         if self.clip_norm is not None:

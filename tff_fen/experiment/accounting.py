@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import dp_accounting
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from tff_fen.codec import Codec, LosslessCodec
 from tff_fen.experiment.algorithms import Aggregation
-from tff_fen.experiment.config import ExperimentConfig, parse_sampling
+from tff_fen.experiment.config import ExperimentConfig
 
 # Magnitudes of updates in half decades: below 10^-8, ..., above 10.
 HISTOGRAM_EDGES = 10.0 ** np.arange(-8.0, 1.5, 0.25)
 
-# Orders of the Renyi divergence that are tried: mostly whole ones, which cost a tenth of others. More can only lower
-# epsilon, and hardly do.
-_ORDERS = [1.25, 1.5, 1.75, 2.5, 3.5, *range(2, 65), 80, 128, 256, 512]
+SENT_COLUMNS = ("uplink_bytes", "uplink_control_bytes", "uplink_sign_bytes")
+"""What clients sent, in the columns of a round."""
 
 
 class MessageMismatchError(Exception):
@@ -38,29 +38,37 @@ class Accountant:
         self._codec = config.codec()
         self._counted = {codec.name: codec for codec in config.counted_codecs()}
         self._message_bytes = aggregation.message_bytes
+        # FedDyn's signs follow from delta, unless the server never sees a client's delta.
+        self._sends_signs = (
+            config.algorithm == "fed_dyn" and config.num_releases() == 2 and aggregation.message_bytes is not None
+        )
 
-    def count_uplink(self, messages: list[Any]) -> tuple[dict[str, int], np.ndarray]:
+    def count_uplink(self, messages: list[Any]) -> tuple[dict[str, int | None], np.ndarray]:
         """Counts what clients sent.
 
         Args:
           messages: of a round, as `process.next` gives them back.
 
         Returns:
-          The columns (`uplink_bytes`, `uplink_control_bytes` for SCAFFOLD, and those of further
-          codecs), and a histogram of the magnitudes of all elements of the deltas: zeros, and
+          The columns (`uplink_bytes`, `uplink_control_bytes` for SCAFFOLD, `uplink_sign_bytes` where
+          FedDyn's signs are a message of their own, and those of further codecs, `None` where
+          one cannot hold a value), and a histogram of the magnitudes of all elements of the deltas: zeros, and
           those between `HISTOGRAM_EDGES`.
         """
-        counts: dict[str, int] = collections.OrderedDict(uplink_bytes=0)
+        counts: dict[str, int | None] = collections.OrderedDict(uplink_bytes=0)
         histogram = np.zeros(len(HISTOGRAM_EDGES) + 2, np.int64)
         for sent in messages:
             parts = sent.message if isinstance(sent.message, Mapping) else {"delta": sent.message}
             for name, part in parts.items():
                 vector, tensors = flatten(part), len(tf.nest.flatten(part))
                 prefix = "uplink" if name == "delta" else f"uplink_{name}"
-                sizes = {f"{prefix}_bytes": self._as_sent(vector, tensors)}
-                sizes |= {f"{prefix}_bytes_{key}": len(c.encode(vector)) for key, c in self._counted.items()}
+                sizes: dict[str, int | None] = {f"{prefix}_bytes": self._as_sent(vector, tensors)}
+                if self._sends_signs:
+                    sizes["uplink_sign_bytes"] = sizes["uplink_bytes"]
+                sizes |= {f"{prefix}_bytes_{key}": _size_or_none(c, vector) for key, c in self._counted.items()}
                 for key, size in sizes.items():
-                    counts[key] = counts.get(key, 0) + size
+                    so_far = counts.get(key, 0)
+                    counts[key] = None if size is None or so_far is None else so_far + size
                 if name == "delta":
                     histogram += magnitude_histogram(vector)
         return counts, histogram
@@ -91,6 +99,14 @@ class Accountant:
         return len(message)
 
 
+def _size_or_none(codec: Codec, vector: np.ndarray) -> int | None:
+    try:
+        return len(codec.encode(vector))
+    except ValueError as error:
+        logging.log_first_n(logging.WARNING, "Bytes of codec %s are left out: %s", 1, codec.name, error)
+        return None
+
+
 def magnitude_histogram(vector: np.ndarray) -> np.ndarray:
     """Returns counts [zeros, below the first edge, between edges..., above the last], int64."""
     magnitudes = np.abs(vector[vector != 0])
@@ -100,21 +116,30 @@ def magnitude_histogram(vector: np.ndarray) -> np.ndarray:
 
 
 class PrivacyAccountant:
-    """(epsilon, delta) spent after so many rounds, by Renyi accounting.
+    """(epsilon, delta) spent after so many rounds, by Renyi accounting; neighbours differ by one client's presence.
 
-    With Bernoulli sampling each round is a Poisson-subsampled Gaussian mechanism (neighbours
-    differ by one client's presence). Uniform sampling of a fixed number has another notion of
-    neighbours; it is accounted for as if all clients took part, which is safe.
+    Who takes part is a function of the published seed, so that sampling hides nobody: what is
+    spent is what the client of most rounds has spent, a Gaussian mechanism for each of them.
     """
 
-    def __init__(self, config: ExperimentConfig) -> None:
-        gaussian = dp_accounting.GaussianDpEvent(config.dp_noise_multiplier)
-        name, value = parse_sampling(config.sampling)
-        self._event = dp_accounting.PoissonSampledDpEvent(value, gaussian) if name == "bernoulli" else gaussian
+    def __init__(self, config: ExperimentConfig, sample: Callable[[int], np.ndarray]) -> None:
+        """Initializes the accountant.
+
+        Args:
+          config: of the experiment.
+          sample: `(round -> client ids)`, who takes part.
+        """
+        self._event = dp_accounting.GaussianDpEvent(config.dp_noise_multiplier)
         self._delta = config.dp_delta
+        self._sample = sample
+        self._rounds_of: collections.Counter[int] = collections.Counter()
+        self._counted = 0
 
     def epsilon(self, rounds: int) -> float:
-        """Returns epsilon after `rounds` rounds."""
-        accountant = dp_accounting.rdp.RdpAccountant(_ORDERS)
-        accountant.compose(self._event, rounds)
+        """Returns epsilon after `rounds` rounds; they may not be fewer than last time."""
+        for t in range(self._counted, rounds):
+            self._rounds_of.update(int(k) for k in self._sample(t))
+        self._counted = rounds
+        accountant = dp_accounting.rdp.RdpAccountant()
+        accountant.compose(self._event, max(self._rounds_of.values()))
         return float(accountant.get_epsilon(self._delta))

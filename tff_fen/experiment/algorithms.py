@@ -50,11 +50,6 @@ def build_aggregation(config: ExperimentConfig, expected_clients: float) -> Aggr
     return _AGGREGATIONS[config.aggregator](config, expected_clients)
 
 
-def num_releases(config: ExperimentConfig) -> int:
-    """How many aggregates of each client leave the aggregators in a round."""
-    return 2 if config.algorithm == "scaffold" or (config.algorithm == "fed_dyn" and config.l1) else 1
-
-
 def _build_fed_avg(config: ExperimentConfig, model: Any, m: int, second: Any, common: dict[str, Any]) -> Any:
     del m, second
     return tff_fen.build_fed_avg_clients(model, top_k=config.top_k, **common)
@@ -80,7 +75,7 @@ _PROCESSES = {"fed_avg": _build_fed_avg, "scaffold": _build_scaffold, "fed_dyn":
 
 
 def _build_dp(config: ExperimentConfig, expected_clients: float) -> Aggregation:
-    if num_releases(config) == 2:
+    if config.num_releases() == 2:
         pair = tff_fen.build_dp_pair(
             config.dp_noise_multiplier,
             expected_clients,

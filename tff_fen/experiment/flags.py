@@ -56,6 +56,8 @@ def parse_grid(axes: Sequence[str], also: Sequence[str] = ()) -> list[dict[str, 
             values.append([kind(part) for part in parts])
         except ValueError:
             raise ValueError(f"--grid has a value for {name!r} that is no {kind.__name__}: {axis!r}.") from None
+        if len(set(values[-1])) < len(values[-1]):
+            raise ValueError(f"--grid has a value for {name!r} twice: {axis!r}.")
         names.append(name)
     return [dict(zip(names, point, strict=True)) for point in itertools.product(*values)]
 

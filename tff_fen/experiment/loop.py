@@ -77,15 +77,23 @@ class RoundRecord(NamedTuple):
 class Loop:
     """Runs the rounds of one experiment from wherever its store is."""
 
-    def __init__(self, config: ExperimentConfig, parts: Parts, store: RoundStore) -> None:
+    def __init__(self, config: ExperimentConfig, parts: Parts, store: RoundStore, header: bytes = b"") -> None:
+        """Initializes the loop.
+
+        Args:
+          config: the experiment's values.
+          parts: what it is made of.
+          store: its rounds.
+          header: what the store keeps with the initial state; see `read_header`.
+        """
         self._config, self._parts, self._store = config, parts, store
         self._accountant = Accountant(config, parts.aggregation)
-        self._privacy = PrivacyAccountant(config) if config.aggregator == "dp" else None
+        self._privacy = PrivacyAccountant(config, parts.sample) if config.aggregator == "dp" else None
         initial = parts.process.initialize()
         self._client_like = parts.process.initialize_client(0)
         latest = store.latest()
         if latest is None:
-            store.commit(0, to_bytes(initial), {}, b"")
+            store.commit(0, to_bytes(initial), {}, header)
             self._server, self._round = initial, 0
         else:
             self._server, self._round = from_bytes(latest.checkpoint, initial), latest.number
@@ -125,25 +133,36 @@ class Loop:
         row |= self._accountant.count_downlink(before.global_model_weights.trainable, shared, len(chosen))
         if self._privacy is not None:
             row["dp_epsilon"] = self._privacy.epsilon(number + 1)
-        row |= self._evaluate(output.state, number + 1)
+        row |= self._evaluate(output.state, due=(number + 1) % self._config.evaluate_every == 0)
         record = RoundRecord(row, histogram.tolist())
         new_states = {int(state.client_id): to_bytes(state) for state in output.client_states}
         self._store.commit(number + 1, to_bytes(output.state), new_states, record.to_bytes())
         self._server, self._round = output.state, number + 1
         return record
 
-    def _evaluate(self, state: Any, number: int) -> dict[str, Any]:
+    def evaluate(self) -> dict[str, Any]:
+        """Returns test accuracy and loss of the model as it is now, as the columns of a round."""
+        return self._evaluate(self._server, due=True)
+
+    def _evaluate(self, state: Any, due: bool) -> dict[str, Any]:
         """Test accuracy and loss of theta and of the mean of the participants' models (FedDyn), where it is due."""
         models = {"": self._parts.process.get_model_weights}
         if self._config.algorithm == "fed_dyn":
             models["average_"] = self._parts.process.get_average_weights
-        due = number % self._config.evaluate_every == 0 or number == self._config.rounds
         columns: dict[str, Any] = {}
         for prefix, get_weights in models.items():
             found = self._parts.evaluate(get_weights(state)) if due else None
             columns[f"{prefix}accuracy"] = None if found is None else found.accuracy
             columns[f"{prefix}test_loss"] = None if found is None else found.loss
         return columns
+
+
+def read_header(store: RoundStore) -> bytes | None:
+    """Returns what the store keeps with the initial state; `None` if it is empty."""
+    for number, content in store.metrics():
+        if number == 0:
+            return content
+    return None
 
 
 class Interruption:

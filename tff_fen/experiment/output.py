@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow_federated as tff
+from absl import logging
 
 from tff_fen.experiment.config import ExperimentConfig
 from tff_fen.experiment.loop import RoundRecord
@@ -38,7 +39,10 @@ class ConfigMismatchError(Exception):
 def write_whole(path: pathlib.Path, content: bytes) -> None:
     """Writes a file so that it is there whole or not at all."""
     new = path.with_name(f".{path.name}.new")
-    new.write_bytes(content)
+    with new.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
     os.replace(new, path)
 
 
@@ -54,28 +58,43 @@ class Folder:
         """Where the store is."""
         return self.path / "store"
 
-    def claim(self, config: ExperimentConfig, about: Mapping[str, Any]) -> None:
-        """Writes `config.json`, or checks the one that is there.
+    def claim(self, config: ExperimentConfig, about: Mapping[str, Any], stored: bytes | None, done: int) -> bytes:
+        """Writes `config.json`, after a check that the folder's experiment is this one.
 
         Args:
           config: the experiment's values.
-          about: more to note: the preset, what is assumed, the number of parameters.
+          about: more to note: the preset, what is assumed, what the task made of it.
+          stored: the header in the store, `None` for a new experiment.
+          done: rounds that are done.
+
+        Returns:
+          The header for the store.
 
         Raises:
-          ConfigMismatchError: if the folder's experiment has other values; the message shows them.
+          ConfigMismatchError: if the folder's experiment has other values, or more rounds; the
+            message shows them.
         """
-        file = self.path / "config.json"
-        if file.exists():
-            there = json.loads(file.read_text())["config"]
-            different = config.differences(there)
-            if different:
-                lines = "\n".join(f"  {name}: {old!r} there, {new!r} asked" for name, (new, old) in different.items())
-                raise ConfigMismatchError(
-                    f"{self.path} holds an experiment with other values:\n{lines}\n"
-                    "Use the same flags to go on with it, or another --output."
-                )
-        content = {"config": json.loads(config.to_json()), **about, "versions": _versions(), "commit": _commit()}
-        write_whole(file, json.dumps(content, indent=2).encode() + b"\n")
+        now = {"config": json.loads(config.to_json()), **about, "versions": _versions(), "commit": _commit()}
+        if stored is None:
+            stored = json.dumps(now).encode()
+        there = json.loads(stored)
+        different = config.differences(there["config"])
+        if there["data"] != now["data"]:
+            different["data"] = (now["data"], there["data"])
+        if done > config.rounds:
+            different["rounds"] = (config.rounds, f"{done} done")
+        if different:
+            lines = "\n".join(f"  {name}: {old!r} there, {new!r} asked" for name, (new, old) in different.items())
+            raise ConfigMismatchError(
+                f"{self.path} holds an experiment with other values:\n{lines}\n"
+                "Use the same flags to go on with it, or another --output."
+            )
+        for name in ("versions", "commit"):
+            if there[name] != now[name]:
+                logging.warning("%s began with %s %s, now %s: bits may differ", self.path, name, there[name], now[name])
+        content = there | {"config": now["config"]}
+        write_whole(self.path / "config.json", json.dumps(content, indent=2).encode() + b"\n")
+        return stored
 
     def start(self, records: Iterable[RoundRecord]) -> None:
         """Brings `metrics.csv` and TensorBoard's events into line with the store."""
@@ -114,11 +133,14 @@ class Folder:
         asyncio.run(self._events.release(values, key=record.row["round"]))
 
 
-def summarize(records: list[RoundRecord], size: int, seconds: float) -> dict[str, Any]:
+def summarize(
+    records: list[RoundRecord], evaluation: Mapping[str, Any], size: int, seconds: float
+) -> dict[str, Any]:
     """Returns what an experiment came to.
 
     Args:
       records: of all rounds.
+      evaluation: of the model after the last round, `Loop.evaluate`.
       size: d, the number of parameters.
       seconds: of training in this process; not part of what a resumed run repeats.
     """
@@ -144,14 +166,13 @@ def summarize(records: list[RoundRecord], size: int, seconds: float) -> dict[str
         "dense_elements": participants * size * (2 if "client_work/train/control/non_zeros" in rows[0] else 1),
         "entropy_delta_sum": sum(row["client_work/train/delta/entropy_trunc"] for row in rows),
         "entropy_theta_sum": sum(row["client_work/train/theta/entropy_trunc"] for row in rows),
+        "entropy_control_sum": sum(row.get("client_work/train/control/entropy_trunc", 0.0) for row in rows),
     }
     summary |= {name: total(name) for name in rows[0] if name.startswith(("uplink", "downlink"))}
-    if evaluated:
-        summary["accuracy"] = evaluated[-1]["accuracy"]
-        summary["best_accuracy"] = max(row["accuracy"] for row in evaluated)
-        if "average_accuracy" in evaluated[-1]:
-            summary["average_accuracy"] = evaluated[-1]["average_accuracy"]
-            summary["best_average_accuracy"] = max(row["average_accuracy"] for row in evaluated)
+    for name in ("accuracy", "average_accuracy"):
+        if name in evaluation:
+            summary[name] = evaluation[name]
+            summary[f"best_{name}"] = max([evaluation[name], *(row[name] for row in evaluated)])
     if "dp_epsilon" in rows[-1]:
         summary["dp_epsilon"] = rows[-1]["dp_epsilon"]
     summary["seconds"] = round(seconds, 1)

@@ -12,7 +12,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-from tff_fen.experiment.accounting import HISTOGRAM_EDGES
+from tff_fen.experiment.accounting import HISTOGRAM_EDGES, SENT_COLUMNS
 from tff_fen.experiment.loop import RoundRecord
 
 
@@ -31,7 +31,7 @@ def draw(records: list[RoundRecord]) -> dict[str, bytes]:
 
 def _draw_accuracy(table: dict[str, np.ndarray]) -> plt.Figure:
     figure, axes = plt.subplots(1, 2, figsize=(10, 4), sharey=True, layout="constrained")
-    megabytes = np.cumsum(sum(v for n, v in table.items() if n in ("uplink_bytes", "uplink_control_bytes"))) / 1e6
+    megabytes = np.cumsum(sum(table[name] for name in SENT_COLUMNS if name in table)) / 1e6
     names = {"accuracy": "server model", "average_accuracy": "mean of the participants' models"}
     for ax, x, label in zip(axes, (table["round"], megabytes), ("round", "megabytes sent by clients"), strict=True):
         for name, text in names.items():
