@@ -64,6 +64,7 @@ def installed(in_process: InProcessContext) -> Iterator[InProcessContext]:
         yield in_process
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", CASES)
 def test_equals_native(name: str, native: Any, in_process: InProcessContext) -> None:
     case = CASES[name]
