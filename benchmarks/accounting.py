@@ -40,9 +40,9 @@ def main(argv: list[str]) -> None:
     times: dict[str, list[float]] = collections.defaultdict(list)
 
     def timed(part: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
             start = time.perf_counter()
-            result = function(*args)
+            result = function(*args, **kwargs)
             times[part][-1] += time.perf_counter() - start
             return result
 

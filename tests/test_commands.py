@@ -105,6 +105,7 @@ def test_a_failing_script_leaves_no_worker_either() -> None:
         (["benchmarks.theorem", "--runs=1", "--rounds=2"], "holds"),
         (["benchmarks.drift", "--rounds=5"], "Algorithm 3"),
         (["benchmarks.population", "--rounds=3"], "1000 clients"),
+        (["benchmarks.accounting", "--rounds=4", "--preset=digits/iid/algorithm_3"], "counting bytes"),
     ],
 )
 def test_benchmark_commands_run(command: list[str], expected: str) -> None:
