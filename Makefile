@@ -28,10 +28,10 @@ run: venv ## Compare methods on digits, or run any experiment: make run ARGS="--
 	@exec $(REAP) run_experiment.py $(or $(ARGS),$(DEMO))
 
 test: venv ## Run the tests but for the long ones
-	@exec $(REAP) -m pytest -q -n auto --dist loadfile -m "not long" tests $(ARGS)
+	@exec $(REAP) -m pytest -q -n auto --maxprocesses 4 --dist loadfile -m "not long" tests $(ARGS)
 
 test-long: venv ## Run the long tests: experiments killed at random instants, all of TFF on each runtime
-	@exec $(REAP) -m pytest -q -n auto --dist loadgroup -m long tests $(ARGS)
+	@exec $(REAP) -m pytest -q -n auto --maxprocesses 4 --dist loadgroup -m long tests $(ARGS)
 
 lint: venv ## Check style and types
 	@$(PY) -m ruff check .

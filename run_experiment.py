@@ -29,7 +29,7 @@ from absl import app, flags, logging
 import tff_fen
 from tasks import presets, registry, sampling
 from tasks.evaluation import Evaluator
-from tasks.flags import load_task_of
+from tasks.flags import check_task_of, load_task_of
 from tasks.sources import DataUnavailableError
 from tasks.task import Task
 from tff_fen.checks import check_integer, check_name
@@ -235,7 +235,7 @@ def main(argv: list[str]) -> None:
         runs = plan_runs()
         check_name("runtime", _RUNTIME.value, _RUNTIMES)
         for run in runs:
-            check_task(run.config)
+            check_task_of(run.config)
         # Before the first model is made: TensorFlow takes its settings only until then.
         set_runtime(secure=any(run.config.aggregator == "secure" for run in runs))
         for run in runs:
@@ -274,18 +274,6 @@ def main(argv: list[str]) -> None:
     print(f"\nresults: {output}")
     if interruption.requested:
         raise SystemExit("Interrupted; all finished rounds are saved. Run the same command to go on.")
-
-
-def check_task(config: ExperimentConfig) -> None:
-    """Raises if the task's values are wrong, without fetching data."""
-    registry.check_task(
-        config.task,
-        split=config.split,
-        num_clients=config.num_clients,
-        size_sigma=config.size_sigma,
-        seed=config.seed,
-        initializer=config.initializer,
-    )
 
 
 def check_participants(config: ExperimentConfig, num_clients: int) -> None:

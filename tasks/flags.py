@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import pathlib
+from typing import Any
 
 from absl import flags
 
-from tasks.registry import load_task
+from tasks.registry import check_task, load_task
 from tasks.sources import Places
 from tasks.task import Task
 from tff_fen.experiment.config import ExperimentConfig
@@ -19,16 +20,27 @@ CACHE_DIR = flags.DEFINE_string("cache_dir", None, "Where data sets are kept; by
 _load = functools.lru_cache(maxsize=1)(load_task)
 
 
+def check_task_of(config: ExperimentConfig) -> None:
+    """Raises if the task's values are wrong, as far as that shows without the data."""
+    check_task(config.task, **_arguments(config))
+
+
 def load_task_of(config: ExperimentConfig) -> Task:
     """Returns the task of a configuration; for what it raises see `load_task`."""
     return _load(
         config.task,
+        **_arguments(config),
+        alpha=config.alpha,
+        beta=config.beta,
+        places=Places(*(pathlib.Path(flag.value) if flag.value else None for flag in (DATA_DIR, CACHE_DIR))),
+    )
+
+
+def _arguments(config: ExperimentConfig) -> dict[str, Any]:
+    return dict(
         split=config.split,
         num_clients=config.num_clients,
         size_sigma=config.size_sigma,
         seed=config.seed,
         initializer=config.initializer,
-        alpha=config.alpha,
-        beta=config.beta,
-        places=Places(*(pathlib.Path(flag.value) if flag.value else None for flag in (DATA_DIR, CACHE_DIR))),
     )

@@ -210,3 +210,14 @@ def test_a_round_on_each_model_of_the_paper() -> None:
         clients = {int(state.client_id): state for state in output.client_states}
     after = evaluator.evaluate(process.get_average_weights(server))
     assert after.accuracy > 0.8 > 0.5 > before.accuracy
+
+
+def test_tffs_own_algorithm_trains_on_a_task() -> None:
+    task = load_task("digits", num_clients=4)
+    process = tff.learning.algorithms.build_weighted_fed_avg(
+        task.model_fn, tff.learning.optimizers.build_sgdm(0.1), tff.learning.optimizers.build_sgdm(1.0)
+    )
+    state, evaluator = process.initialize(), Evaluator(task)
+    for t in range(3):
+        state = process.next(state, task.datasets.sample_train_clients(4, random_seed=t)).state
+    assert evaluator.evaluate(process.get_model_weights(state)).accuracy > 0.5
