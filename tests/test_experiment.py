@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import collections
 import csv
 import dataclasses
@@ -368,9 +369,12 @@ def test_the_folder(tmp_path: pathlib.Path) -> None:
     ]:
         with pytest.raises(ConfigMismatchError, match=message):
             folder.claim(other, about | {"data": data}, header, done)
+    own = asyncio.new_event_loop()
+    asyncio.set_event_loop(own)
     folder.start(records()[:1])
     for record in records()[1:]:
         folder.add(record)
+    assert asyncio.get_event_loop() is own, "the thread's event loop, which TFF's training loops use, stays"
     with (tmp_path / "metrics.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["round"] for row in rows] == ["1", "2", "3"]

@@ -130,7 +130,12 @@ class Folder:
     def _release(self, record: RoundRecord) -> None:
         assert self._events is not None, "start comes first"
         values = {name: np.float64(v) for name, v in record.row.items() if v is not None and name != "round"}
-        asyncio.run(self._events.release(values, key=record.row["round"]))
+        # Not asyncio.run, which takes the thread's own event loop away; TFF's training loops need it.
+        loop = asyncio.new_event_loop()
+        try:
+            loop.run_until_complete(self._events.release(values, key=record.row["round"]))
+        finally:
+            loop.close()
 
 
 def summarize(
