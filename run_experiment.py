@@ -61,15 +61,13 @@ class Run(NamedTuple):
 def plan_runs() -> list[Run]:
     """Returns the experiments that the flags ask for; raises `ValueError` or `TypeError` if any cannot be."""
     runs = []
-    if _PRESET.value and any(axis.startswith("preset=") for axis in _GRID.value):
-        raise ValueError("--grid and --preset both give a preset. Give it once.")
+    explicit = explicit_values()
     for point in parse_grid(_GRID.value, also=["preset"]):
+        for name in point:
+            if flags.FLAGS[name].present:
+                raise ValueError(f"--grid and --{name} both give {name!r}. Give it once.")
         preset_name = point.pop("preset", _PRESET.value)
         preset = presets.load_preset(preset_name) if preset_name else presets.Preset({}, ())
-        explicit = explicit_values()
-        for name in point:
-            if name in explicit:
-                raise ValueError(f"--grid and --{name} both give {name!r}. Give it once.")
         config = build_config(preset.values, explicit, point)
         changed = {*explicit, *point}
         assumed = [name for name in preset.assumed if name not in changed]

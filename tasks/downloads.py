@@ -56,10 +56,10 @@ def download_url(url: str, path: pathlib.Path) -> None:
         raise SourceError(_first_line(error)) from error
 
 
-def tfds_folders() -> list[pathlib.Path]:
+def tfds_folder() -> pathlib.Path:
     """Returns where TensorFlow Datasets keeps what it has prepared for this user."""
     given = os.environ.get("TFDS_DATA_DIR")
-    return [pathlib.Path(given) if given else pathlib.Path.home() / "tensorflow_datasets"]
+    return pathlib.Path(given) if given else pathlib.Path.home() / "tensorflow_datasets"
 
 
 def find_prepared(name: str, folder: pathlib.Path) -> pathlib.Path | None:
@@ -89,10 +89,9 @@ def load_tfds(name: str, url: str, folder: pathlib.Path) -> dict[str, tuple[np.n
         network the builder itself would try for minutes.
       folder: to download and prepare in, if the user has not already done so elsewhere.
     """
-    for root in tfds_folders():
-        prepared = find_prepared(name, root)
-        if prepared is not None:
-            return read_prepared(prepared)
+    prepared = find_prepared(name, tfds_folder())
+    if prepared is not None:
+        return read_prepared(prepared)
     try:
         requests.head(url, timeout=_REACHABLE_SECONDS, allow_redirects=True)
     except requests.RequestException as error:

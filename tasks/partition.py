@@ -98,9 +98,3 @@ def split_shards(labels: np.ndarray, num_clients: int, shards_per_client: int = 
     shards = np.array_split(shuffled[np.argsort(labels[shuffled], kind="stable")], num_shards)
     dealt = rng.permutation(num_shards).reshape(num_clients, shards_per_client)
     return [np.sort(np.concatenate([shards[s] for s in hand])) for hand in dealt]
-
-
-def label_counts(labels: np.ndarray, split: Split) -> np.ndarray:
-    """Returns how many examples of each label each client has, [m, classes]."""
-    classes, numbers = np.unique(labels, return_inverse=True)
-    return np.array([np.bincount(numbers[part], minlength=len(classes)) for part in split])

@@ -70,6 +70,7 @@ def test_run_experiment_takes_a_flag_file(tmp_path: pathlib.Path) -> None:
         ("--sampling=uniform:21", "number of clients in sampling must be an integer from 1 to 20, found 21"),
         ("--task=minst", "found 'minst'. Did you mean 'mnist'?"),
         ("--grid=l1=1,2 --l1=3", "--grid and --l1 both give 'l1'"),
+        ("--grid=preset=digits/iid/fed_avg --preset=digits/iid/fed_dyn", "--grid and --preset both give 'preset'"),
         ("--grid=l1=1e-4,-1", "ElasticNet.l1 must be a finite number >= 0, found -1.0"),
         ("--runtime=gpu", "runtime must be one of"),
         ("--no_such_flag", "Unknown command line flag 'no_such_flag'"),

@@ -16,6 +16,7 @@ from scipy import io, stats
 
 from tasks import cifar, downloads, emnist, mnist, partition, shakespeare, sources, synthetic
 from tests import real_data
+from tests.test_partition import label_counts
 
 # --- MNIST
 
@@ -96,7 +97,7 @@ def test_splits_of_real_data(data: str, request: pytest.FixtureRequest) -> None:
         np.testing.assert_array_equal(np.sort(np.concatenate(split)), np.arange(len(labels)), err_msg=name)
     # A client's count of one class is beta-binomial if its label distribution is Dirichlet(0.3, ..., 0.3). Classes that
     # run out near the end disturb this a little; alphas of 0.1 and 0.6 are told apart beyond doubt.
-    counts = partition.label_counts(labels, splits["dirichlet 0.3"])
+    counts = label_counts(labels, splits["dirichlet 0.3"])
     classes, size = counts.shape[1], len(labels) // 100
     values = np.arange(size + 1)
     observed = np.array([(counts <= value).mean() for value in values])
@@ -110,7 +111,7 @@ def test_splits_of_real_data(data: str, request: pytest.FixtureRequest) -> None:
     one_class = counts[:, 0]  # independent clients, for an honest test
     assert _p_value(one_class, stats.betabinom(size, 0.3, (classes - 1) * 0.3)) > 0.05
     # That of iid is hypergeometric.
-    assert _p_value(partition.label_counts(labels, splits["iid"])[:, 0],
+    assert _p_value(label_counts(labels, splits["iid"])[:, 0],
                     stats.hypergeom(len(labels), int((labels == 0).sum()), size)) > 0.05  # fmt: skip
 
 

@@ -191,7 +191,7 @@ def test_the_picture_of_a_split(tmp_path: pathlib.Path) -> None:
     assert bad.returncode != 0 and "--out must end with one of" in bad.stdout + bad.stderr
 
 
-def test_a_round_on_each_model_of_the_paper() -> None:
+def test_a_task_trains() -> None:
     """The task's model, clients and batch size fit the algorithms."""
     task = load_task("digits", split="dirichlet:0.3", num_clients=5, initializer=models.INITIALIZERS[1])
     process = tff_fen.build_fed_dyn(

@@ -21,6 +21,8 @@ BIN_WIDTH = 0.01
 _MAX_TABLE = 2**20
 # Bin numbers and their differences must fit int32; what lies beyond (|x| > 5 * 10^6) shares the outermost bins.
 _MAX_BIN = float(2**29)
+# Multiples of the bin's width, as a quantised message has them, lie on the edges, and the division may end just below:
+# four roundings away from zero put them where they belong.
 _NUDGE = 1.0 + 4.0 * 2.0**-23
 
 
@@ -50,8 +52,6 @@ def entropy_bits(bins: tf.Tensor) -> tf.Tensor:
 
 def measure_entropy(vector: tf.Tensor) -> collections.OrderedDict[str, tf.Tensor]:
     """Returns the entropies of a vector binned by truncation (the paper's) and by rounding."""
-    # Multiples of the bin's width, as a quantised message has them, lie on the edges, and the division may end just
-    # below: a nudge of four roundings away from zero puts them where they belong.
     scaled = tf.clip_by_value(vector / BIN_WIDTH, -_MAX_BIN, _MAX_BIN)
     scaled = tf.where(tf.math.is_nan(scaled), _MAX_BIN, scaled)  # a model that is lost must not stop the round
     return collections.OrderedDict(

@@ -15,7 +15,7 @@ from tff_fen.codec import Codec, LosslessCodec
 from tff_fen.experiment.algorithms import Aggregation
 from tff_fen.experiment.config import ExperimentConfig
 
-# Magnitudes of updates in half decades: below 10^-8, ..., above 10.
+# Magnitudes of updates in quarters of a decade, from 10^-8 on.
 HISTOGRAM_EDGES = 10.0 ** np.arange(-8.0, 1.5, 0.25)
 
 SENT_COLUMNS = ("uplink_bytes", "uplink_control_bytes", "uplink_sign_bytes")
@@ -52,8 +52,8 @@ class Accountant:
         Returns:
           The columns (`uplink_bytes`, `uplink_control_bytes` for SCAFFOLD, `uplink_sign_bytes` where
           FedDyn's signs are a message of their own, and those of further codecs, `None` where
-          one cannot hold a value), and a histogram of the magnitudes of all elements of the deltas: zeros, and
-          those between `HISTOGRAM_EDGES`.
+          one cannot hold a value), and a histogram of the magnitudes of all elements of the
+          deltas: zeros, and those between `HISTOGRAM_EDGES`.
         """
         counts: dict[str, int | None] = collections.OrderedDict(uplink_bytes=0)
         histogram = np.zeros(len(HISTOGRAM_EDGES) + 2, np.int64)
