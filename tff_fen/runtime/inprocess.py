@@ -13,7 +13,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_fen.checks import check_integer
-from tff_fen.runtime import values
+from tff_fen.runtime import compilation, values
 from tff_fen.runtime.clients import ClientExecutor, ThreadedClientExecutor
 from tff_fen.runtime.evaluator import Evaluator, LocalFunction, Program
 
@@ -119,9 +119,8 @@ def set_inprocess_context(
 
 
 def _compile(comp: Any) -> Any:
-    """Compiles as TFF's native runtime does; secure sums become plain ones, as in TFF's own test runtime."""
-    comp = tff.backends.test.replace_secure_intrinsics_with_bodies(comp)
-    return tff.backends.native.desugar_and_transform_to_native(comp)
+    """Compiles for the native runtime; secure sums become plain ones, as in TFF's own test runtime."""
+    return compilation.compile_computation(tff.backends.test.replace_secure_intrinsics_with_bodies(comp))
 
 
 def _configure_tensorflow(threads_per_client: int, gpu_memory_growth: bool) -> None:

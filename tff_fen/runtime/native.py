@@ -13,6 +13,8 @@ import numpy as np
 import psutil
 import tensorflow_federated as tff
 
+from tff_fen.runtime import compilation
+
 _WORKER_NAME = "worker_binary"
 _THREADS_VARIABLE = "TF_NUM_INTRAOP_THREADS"
 
@@ -34,9 +36,7 @@ def create_native_context(
         processes there, so that the script can finish its round. TFF cannot end such a
         worker when the context is dropped; the end of the process does.
     """
-    context = tff.backends.native.create_sync_local_cpp_execution_context(
-        max_concurrent_computation_calls=max_concurrent_clients or len(os.sched_getaffinity(0))
-    )
+    context = compilation.create_native_context(max_concurrent_clients or len(os.sched_getaffinity(0)))
     # The worker reads its thread count from the environment it is started in, and TFF starts it at the
     # first computation: run one now, so that the variable need not stay set in this process.
     before = os.environ.get(_THREADS_VARIABLE)
