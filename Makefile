@@ -10,16 +10,26 @@ DEMO := --output=out/digits --grid=preset=digits/iid/fed_prox,digits/iid/algorit
 # What make bench measures: the name of a module in benchmarks/.
 NAME ?= local_training
 
+# What make paper trains: a data set of the paper, in some splits, by some methods; ROUNDS=10 stops after ten rounds.
+TASK ?= mnist
+SPLITS ?= $(if $(filter shakespeare,$(TASK)),iid natural,iid dirichlet_0.6 dirichlet_0.3)
+METHODS ?= fed_prox scaffold fed_dyn algorithm_1 algorithm_2 algorithm_3 threshold_3 proximal_3
+ROUNDS ?=
+empty :=
+comma := ,
+CELLS = $(foreach split,$(SPLITS),$(foreach method,$(METHODS),$(TASK)/$(split)/$(method)))
+PAPER = out/paper/$(TASK)
+
 PY := .venv/bin/python
 # Ends the worker processes that TFF leaves behind; they would keep `make test | tail` waiting. Called with exec, so
 # that no shell stands between it and the signals that make passes on.
 REAP := $(PY) tools/reap.py $(PY)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test test-long lint lock lock-check bench clean
+.PHONY: help venv run test test-long lint lock lock-check bench paper paper-mnist clean
 
 help: ## List the targets
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
 
 venv: ## Build .venv from requirements.txt (PYTHON=... names the interpreter)
 	@PYTHON="$(PYTHON)" exec tools/install.sh
@@ -45,6 +55,14 @@ lock-check: venv ## Check requirements.txt against what the packages require
 
 bench: venv ## Measure: make bench NAME=local_training, codec, store, accounting, long_run, ...
 	@exec $(REAP) -m benchmarks.$(NAME) $(ARGS)
+
+paper: venv ## The paper's experiments on a data set: make paper TASK=cifar10 METHODS="fed_dyn algorithm_3" ROUNDS=10
+	@$(REAP) run_experiment.py --output=$(PAPER) $(if $(ROUNDS),--rounds=$(ROUNDS)) \
+	  --grid=preset=$(subst $(empty) $(empty),$(comma),$(CELLS)) $(ARGS)
+	@exec $(PY) make_report.py $(PAPER) --output=$(PAPER)/report
+
+paper-mnist: ## The same on MNIST: eight methods, three splits, 100 rounds each, about an hour; may be stopped and resumed
+	@$(MAKE) --no-print-directory paper TASK=mnist
 
 clean: ## Remove the environment and all caches; results in out/ stay
 	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
