@@ -2,11 +2,11 @@
 
     python -m benchmarks.scale [--timed_rounds=5]
 
-Algorithm 3 in process on the synthetic task, a population of 100 000 with client states in the store on disk; 10, 100 and
-1000 participants a round, rounds of the three interleaved. Clients take their first 50 examples, so that all are of one
-size. Every round is what `run_experiment.py` does: states read,
-training, messages encoded and counted, states written in one transaction. Milliseconds a client are medians with the
-range of the middle half; memory is the resident size after the first and after the last of these rounds.
+Algorithm 3 in process on the synthetic task, a population of 100 000 with client states in the store on disk; 10, 100
+and 1000 participants a round, rounds of the three interleaved. Clients take their first 50 examples, so that all are of
+one size. Every round is what `run_experiment.py` does: states read, training, messages encoded and counted, states
+written in one transaction. Milliseconds a client are medians with the range of the middle half; memory is the resident
+size after the first and after the last of these rounds.
 """
 
 from __future__ import annotations
