@@ -38,7 +38,10 @@ METHODS = {
     "proximal_3": "Algorithm 3, proximal",
 }
 _NUMBERS = {"fed_avg": 1, "scaffold": 2, "fed_dyn": 3}
-_ABLATIONS = {"threshold": {"l1": 0.0}, "proximal": {"threshold": 0.0, "l1_step": "proximal"}}
+_ABLATIONS: dict[str, dict[str, Any]] = {
+    "threshold": {"l1": 0.0},
+    "proximal": {"threshold": 0.0, "l1_step": "proximal"},
+}
 # These say where a run takes place or how it is looked at, not what is compared.
 _NOT_COMPARED = {
     "task", "split", "num_clients", "size_sigma", "alpha", "beta", "sampling", "seed", "rounds", "evaluate_every",

@@ -5,7 +5,10 @@ from __future__ import annotations
 import base64
 import dataclasses
 import html
+import re
 from collections.abc import Sequence
+
+from report.drawing import Picture
 
 CSS = """
 :root { color-scheme: light dark; --ink: #1d232b; --soft: #59636e; --line: #d5dae0; --paper: #fff; --tint: #f4f6f8;
@@ -22,11 +25,13 @@ p { margin: .6rem 0; max-width: 46rem; }
 a { color: var(--link); }
 nav ul { columns: 2 16rem; padding-left: 1.2rem; margin: .5rem 0; }
 .soft, figcaption, caption { color: var(--soft); }
-.missing { border-left: 3px solid var(--warn); padding: .1rem 0 .1rem .8rem; color: var(--soft); }
+.missing { border-left: 3px solid var(--warn); padding: .1rem 0 .1rem .8rem; color: var(--soft); font-size: .9rem; }
+code { font-family: ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; font-size: .85em; }
 .box { overflow-x: auto; margin: .75rem 0; border: 1px solid var(--line); border-radius: 6px; }
 table { border-collapse: collapse; width: 100%; font-size: .875rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .35rem .65rem; text-align: right; white-space: nowrap; border-top: 1px solid var(--line); }
-th { text-align: left; font-weight: 600; } thead th { background: var(--tint); border-top: 0; text-align: right; }
+th { text-align: left; font-weight: 600; } 
+thead th { background: var(--tint); border-top: 0; text-align: right; white-space: normal; vertical-align: bottom; }
 td.text, thead th.text { text-align: left; } td.wrap { white-space: normal; min-width: 14rem; text-align: left; }
 tr.group th { background: var(--tint); }
 .good { color: var(--good); } .warn { color: var(--warn); }
@@ -82,8 +87,9 @@ def escape(text: object) -> str:
 
 
 def paragraph(text: str, kind: str = "") -> str:
-    """A paragraph of plain text."""
-    return f'<p class="{kind}">{escape(text)}</p>' if kind else f"<p>{escape(text)}</p>"
+    """A paragraph of plain text, with code between backticks."""
+    content = re.sub("`([^`]*)`", r"<code>\1</code>", escape(text))
+    return f'<p class="{kind}">{content}</p>' if kind else f"<p>{content}</p>"
 
 
 def heading(text: str) -> str:
@@ -117,13 +123,20 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str] | str], text_colum
     )
 
 
-def figure(light: bytes, dark: bytes, alt: str, caption: str, small: bool = False) -> str:
-    """A picture, inlined, in a light and a dark form."""
-    plain, night = (f"data:image/png;base64,{base64.b64encode(png).decode()}" for png in (light, dark))
+def figure(picture: Picture, alt: str, caption: str, small: bool = False) -> str:
+    """A picture, inlined; the browser takes the form that fits."""
+    light, *others = (f"data:image/png;base64,{base64.b64encode(png).decode()}" for png in picture)
+    dark, phone = "(prefers-color-scheme: dark)", "(max-width: 40rem)"
+    media = (dark, phone, f"{phone} and {dark}")
+    # The first that fits is taken: the most particular comes first. Paper is always light and wide.
+    sources = "".join(
+        f'<source media="screen and {query}" srcset="{data}"/>'
+        for query, data in reversed([*zip(media, others, strict=True)])
+    )
     kind = ' class="small"' if small else ""
     return (
-        f'<figure{kind}><picture><source media="screen and (prefers-color-scheme: dark)" srcset="{night}"/>'
-        f'<img src="{plain}" alt="{escape(alt)}"/></picture><figcaption>{escape(caption)}</figcaption></figure>'
+        f'<figure{kind}><picture>{sources}<img src="{light}" alt="{escape(alt)}"/></picture>'
+        f"<figcaption>{escape(caption)}</figcaption></figure>"
     )
 
 

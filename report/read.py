@@ -146,7 +146,7 @@ def read_run(path: pathlib.Path, name: str) -> Run:
     try:
         config = ExperimentConfig(**about["config"])
         resolved = about["resolved"]
-        fields = dict(
+        fields: dict[str, Any] = dict(
             config=config,
             preset=about["preset"],
             assumed=tuple(about["assumed"]),
@@ -177,7 +177,7 @@ def read_run(path: pathlib.Path, name: str) -> Run:
         # A run that went on has the distribution of an earlier round there.
         updates=_read_updates(updates) if finished and updates.exists() else None,
         finished=finished,
-        **fields,  # type: ignore[arg-type]
+        **fields,
     )
 
 

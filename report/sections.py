@@ -9,6 +9,7 @@ import numpy as np
 
 from report import figures, page, paper, tables, texts
 from report.commands import commands_of
+from report.drawing import Draw, render
 from report.groups import Group, Scenario, by_scenario, compared_values, main_groups
 from report.page import Section
 
@@ -154,17 +155,17 @@ class Builder:
         return Section("runs", "All runs", parts)
 
     def _figure(
-        self, section: Section, scenario: Scenario, name: str, draw: figures.Draw, groups: Sequence[Group],
+        self, section: Section, scenario: Scenario, name: str, draw: Draw, groups: Sequence[Group],
         caption: str, table: str = "", commands: Sequence[str] = (), small: bool = False,
     ) -> None:  # fmt: skip
-        light, dark = figures.render(draw)
+        picture = render(draw)
         stem = f"{name}-{scenario.slug}"
         again = sum(file.startswith(f"{stem}.") or file.startswith(f"{stem}+") for file in self.pictures)
         file = f"{stem}+{again}.png" if again else f"{stem}.png"
-        self.pictures[file] = light
+        self.pictures[file] = picture.light
         alt = f"{section.title}. {scenario.title}." + (f" {_alt(groups)}" if groups else "")
         section.parts += [
-            page.heading(scenario.title), page.figure(light, dark, alt, caption, small), table,
+            page.heading(scenario.title), page.figure(picture, alt, caption, small), table,
             page.commands([*commands, self._command]) if commands else self._made_by(groups),
         ]  # fmt: skip
 

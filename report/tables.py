@@ -19,12 +19,12 @@ _PENALTIES = (("l1", "lambda1"), ("l2", "lambda2"), ("threshold", "epsilon"))
 _MORE = ("learning_rate", "lr_decay", "epochs", "weight_decay", "clip_norm", "initializer", "size_sigma")
 
 
-def with_spread(group: Group, quantity: Callable[[Run], float], digits: int) -> str:
-    """A mean, with its standard deviation where there are several seeds."""
+def with_spread(group: Group, quantity: Callable[[Run], float], digits: int, unit: float = 1.0) -> str:
+    """A mean times `unit`, with its standard deviation where there are several seeds."""
     mean, spread = group.mean(quantity), group.spread(quantity)
     if not math.isfinite(mean):
         return "-"
-    return f"{mean:,.{digits}f}" + ("" if spread is None else f" ± {spread:,.{digits}f}")
+    return f"{unit * mean:,.{digits}f}" + ("" if spread is None else f" ± {unit * spread:,.{digits}f}")
 
 
 def accuracy(group: Group) -> str:
@@ -76,14 +76,14 @@ def paper_table(comparisons: Sequence[paper.Comparison]) -> str:
             rows.append(f"{cell.data_set}, {split_title(cell.split.replace('_', ':'))}, {cell.rounds} rounds")
         scale = 100.0 if cell.table == 2 else 1.0
         equal = ' <span class="good">as printed</span>' if cell.agrees(item.here) else ""
+        digits = 1 if cell.table == 2 else 3
         rows.append([
             name_of(group, cell.method), cell.printed, with_spread(group, cell.here, 2), f"{item.ratio:.3f}{equal}",
-            f"{scale * cell.scale:.{1 if cell.table == 2 else 3}f}",
-            with_spread(group, lambda r, c=cell, s=scale: s * c.scale_here(r), 1 if cell.table == 2 else 3),
+            f"{scale * cell.scale:.{digits}f}", with_spread(group, cell.scale_here, digits, scale),
             accuracy(group), notes.marks(item.notes),
         ])  # fmt: skip
     what = "share, %" if comparisons[0].cell.table == 2 else "a round"
-    header = ["method", "paper", "here", "here / paper", f"{what}: paper", "here", "accuracy here, %", "notes"]
+    header = ["method", "paper", "here", "here / paper", f"{what}: paper", f"{what}: here", "accuracy here, %", "notes"]
     return page.table(header, rows) + notes.html()
 
 
@@ -108,7 +108,8 @@ def hyperparameter_table(groups: Sequence[Group]) -> str:
         if tuple(cells) not in seen:
             seen.add(tuple(cells))
             rows.append(cells)
-    header = ["data set", "method", "λ₁ (l1)", "λ₂ (l2)", "ε (threshold)", "batch", *_MORE]
+    more = [name.replace("_", " ") for name in _MORE]
+    header = ["data set", "method", "λ₁ (l1)", "λ₂ (l2)", "ε (threshold)", "batch", *more]
     return page.table(header, rows, (0, 1)) if rows else ""
 
 
