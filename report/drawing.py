@@ -115,8 +115,10 @@ def number_points(ax: plt.Axes, points: dict[int, tuple[float, float]]) -> None:
         )  # fmt: skip
 
 
-def plain_numbers(axis: matplotlib.axis.Axis) -> None:
-    """Marks of a log axis as 20 and 200, not as powers of ten."""
-    axis.set_major_locator(LogLocator(base=10, subs=(1.0, 2.0, 5.0)))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axis.set_minor_locator(NullLocator())
+def plain_numbers(ax: plt.Axes, look: Look) -> None:
+    """Marks a logarithmic x axis with 20 and 200, not with powers of ten, and with no more than there is room for."""
+    low, high = ax.get_xlim()
+    many = np.log10(high / low) < (1.0 if look.narrow else 1.8)
+    ax.xaxis.set_major_locator(LogLocator(base=10, subs=(1.0, 2.0, 5.0) if many else (1.0, 3.0)))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    ax.xaxis.set_minor_locator(NullLocator())

@@ -27,7 +27,7 @@ def draw_accuracy(groups: Sequence[Group]) -> Draw:
             _curve(axes[1], group, look, _megabytes, lambda run: 100 * run.accuracies)
         axes[0].set(xlabel="round", ylabel="test accuracy, %")
         axes[1].set(xlabel="megabytes sent by clients, log scale", xscale="log")
-        plain_numbers(axes[1].xaxis)
+        plain_numbers(axes[1], look)
         _zoom(axes[0], groups)
         legend(figure, axes[0], look)
         return figure
@@ -135,8 +135,8 @@ def draw_pareto(groups: Sequence[Group]) -> Draw:
                     color=colour, marker=_marker(groups[i]), ms=7, mfc=colour if i in front else "none",
                 )  # fmt: skip
             ax.set(xlabel="megabytes sent by clients, log scale", xscale="log")
-            plain_numbers(ax.xaxis)
             ax.margins(0.1, 0.12)
+            plain_numbers(ax, look)
             number_points(ax, {i: points[i] for i in shown})
         axes[0].set_ylabel("test accuracy at the end, %")
         if far:

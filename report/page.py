@@ -32,7 +32,9 @@ table { border-collapse: collapse; width: 100%; font-size: .875rem; font-variant
 th, td { padding: .35rem .65rem; text-align: right; white-space: nowrap; border-top: 1px solid var(--line); }
 th { text-align: left; font-weight: 600; } 
 thead th { background: var(--tint); border-top: 0; text-align: right; white-space: normal; vertical-align: bottom; }
-td.text, thead th.text { text-align: left; } td.wrap { white-space: normal; min-width: 14rem; text-align: left; }
+td.text, thead th.text { text-align: left; }
+td.text:first-child { white-space: normal; position: sticky; left: 0; background: var(--paper); min-width: 7rem; }
+
 tr.group th { background: var(--tint); }
 .good { color: var(--good); } .warn { color: var(--warn); }
 sup { line-height: 0; }
@@ -48,9 +50,11 @@ pre { margin: .4rem 0; padding: .5rem .7rem; background: var(--tint); border-rad
 @media print { @page { margin: 15mm; } body { max-width: none; padding: 0; font-size: 10pt; }
   nav { display: none; } h2, h3 { break-after: avoid; } figure, tr, .keep { break-inside: avoid; }
   thead { display: table-header-group; } .box { overflow: visible; border: 0; }
-  table { font-size: 7.5pt; } th, td { padding: .15rem .3rem; white-space: normal; } td.wrap { min-width: 0; }
+  table { font-size: 7.5pt; } th, td { padding: .15rem .3rem; white-space: normal; }
+  td.text:first-child { position: static; }
   pre { white-space: pre-wrap; overflow: visible; overflow-wrap: anywhere; } p, figcaption { orphans: 3; widows: 3; }
-  figure img { max-height: 210mm; object-fit: contain; width: auto; } }
+  figure img { max-height: 88mm; width: auto; }
+  .keep { break-before: avoid; } ol.notes { font-size: 8pt; } }
 """
 
 

@@ -118,7 +118,12 @@ class Builder:
         section = Section("splits", "Splits: clients by classes")
         if self._split_counts is None:
             return _or_missing(section, texts.NO_SPLITS)
+        drawn = set()
         for scenario, groups in self._scenarios.items():
+            split = scenario._replace(sampling="")  # who takes part in a round makes no other split
+            if split in drawn:
+                continue
+            drawn.add(split)
             seed = groups[0].first.config.seed
             command = _split_command(scenario, seed)
             counts = self._split_counts(groups[0])

@@ -34,7 +34,7 @@ def accuracy(group: Group) -> str:
 
 def name_of(group: Group, label: str | None = None) -> str:
     """The label, and in how far the runs are truncated."""
-    mark = f' <span class="warn">{page.escape(group.truncation)}</span>' if group.truncation else ""
+    mark = f'<br/><span class="warn">{page.escape(group.truncation)}</span>' if group.truncation else ""
     return page.escape(group.label if label is None else label) + mark
 
 

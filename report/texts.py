@@ -39,9 +39,8 @@ HYPERPARAMETERS = (
 )
 NO_HYPERPARAMETERS = "No run has the paper's values of one of its data sets."
 FIGURE_1 = (
-    "Test accuracy by round (left), and by megabytes that clients really sent (right, which the paper does not "
-    "show), encoded without loss unless the label says otherwise. The axis begins where all are after a tenth of "
-    "the rounds."
+    "Test accuracy by round and, which the paper does not show, by megabytes that clients really sent, encoded "
+    "without loss unless the label says otherwise. The axis begins where all are after a tenth of the rounds."
 )
 SHADED = " Shaded: from the least to the most of several seeds."
 NO_FIGURE_1 = "No run was evaluated on its test set yet."
