@@ -175,11 +175,11 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
         found[scenario_of(run), compared_values(run), run.config.algorithm, run.rounds, planned_rounds(run)].append(run)
     groups = []
     for (scenario, _, _, _, planned), members in found.items():
-        # The same seed twice is the same run, in an original folder and an exported one, say.
-        by_seed = {run.config.seed: run for run in members}
+        # The same numbers twice are the same run, in an original folder and an exported one, say.
+        distinct = {(run.config.seed, *_lasting(run)): run for run in members}
+        runs_by_seed = sorted(distinct.values(), key=lambda run: run.config.seed)
         method = method_of(members[0].config)
-        differences = _differences(members[0], method)
-        groups.append(Group(tuple(by_seed[s] for s in sorted(by_seed)), scenario, method, differences, planned))
+        groups.append(Group(tuple(runs_by_seed), scenario, method, _differences(members[0], method), planned))
     tasks, methods = [*DATA_SETS], [*METHODS]
     return sorted(groups, key=lambda g: (tasks.index(g.scenario.task) if g.scenario.task in tasks else len(tasks),
                                          g.scenario.sampling, _split_rank(g.scenario.split), g.scenario,
@@ -202,6 +202,10 @@ def main_groups(groups: Sequence[Group]) -> list[Group]:
         if group.label not in longest or group.rounds > longest[group.label].rounds:
             longest[group.label] = group
     return list(longest.values())
+
+
+def _lasting(run: Run) -> tuple[tuple[str, Any], ...]:
+    return tuple((name, value) for name, value in run.summary.items() if name != "seconds")
 
 
 def _split_rank(split: str) -> tuple[int, float]:

@@ -172,6 +172,14 @@ def test_labels_truncation_and_seeds(tmp_path: pathlib.Path) -> None:
     assert "98.00 ± 0.82" in tables.accuracy(seeds)
 
 
+def test_a_run_that_is_there_twice_counts_once(tmp_path: pathlib.Path) -> None:
+    for name in ("a", "b"):
+        write_run(tmp_path / name, "mnist/iid/fed_dyn")
+    write_run(tmp_path / "c", "mnist/iid/fed_dyn", accuracy=0.5)  # the same seed, but other numbers: none is hidden
+    (group,) = group_runs(find_runs([tmp_path]))
+    assert [run.accuracy for run in group.runs] == [0.98, 0.5]
+
+
 def test_of_the_same_runs_those_with_most_rounds_are_main(tmp_path: pathlib.Path) -> None:
     write_run(tmp_path / "a", "mnist/iid/fed_dyn", rounds=10, participants=100)
     write_run(tmp_path / "b", "mnist/iid/fed_dyn", rounds=20, participants=200)
@@ -439,8 +447,8 @@ def test_curves_are_drawn_of_known_points_alone(tmp_path: pathlib.Path) -> None:
     (folder / "metrics.csv").write_text("\n".join(lines) + "\n")
     groups = group_runs(find_runs([tmp_path]))
     drawn = figures.draw_accuracy(groups)(Look(dict.fromkeys("0123", "#000000"), "#000000", False))
-    by_round, by_size = (ax.lines[0].get_xdata() for ax in drawn.axes)
-    assert list(by_round) == [1, 3, 4] and list(by_size) == [1.0, 3.0, 4.0]
+    by_round, by_size = (np.asarray(ax.lines[0].get_xdata()) for ax in drawn.axes)
+    assert by_round.tolist() == [1, 3, 4] and by_size.tolist() == [1.0, 3.0, 4.0]
 
 
 # --- the command
