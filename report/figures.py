@@ -105,7 +105,7 @@ def draw_l1(studies: Sequence[Study]) -> Draw:
             ax.margins(0.08, 0.12)
         axes[0].set_ylabel("test accuracy, %")
         axes[1].set_ylabel("elements that are not zero, %")
-        axes[1].set_ylim(0, None)
+        axes[1].set_ylim(0, 1.1 * max(group.mean(_non_zero_percent) for study in studies for group in study.groups))
         legend(figure, axes[0], look)
         return figure
 

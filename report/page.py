@@ -76,8 +76,7 @@ class Notes:
     def marks(self, texts: Sequence[str]) -> str:
         """Returns the marks of some notes, as HTML."""
         self._texts += [text for text in texts if text not in self._texts]
-        numbers = ", ".join(str(self._texts.index(text) + 1) for text in texts)
-        return numbers
+        return ", ".join(map(str, sorted(self._texts.index(text) + 1 for text in texts)))
 
     def html(self) -> str:
         """All notes, as a list."""

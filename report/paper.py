@@ -182,13 +182,15 @@ def _messages(cell: Cell, group: Group) -> str | None:
 
 
 def _dense(cell: Cell, group: Group) -> str | None:
-    if cell.table != 2 or any(r.summary["non_zeros"] != r.summary["dense_elements"] for r in group.runs):
+    if cell.table != 2 or not _is_dense(group):
         return None
     messages = 2 if cell.key == "scaffold" else 1
     sums = sorted({run.summary["participants"] for run in group.runs})
+    zeros = sum(run.summary["dense_elements"] - run.summary["non_zeros"] for run in group.runs)
     text = (
-        f"Nothing that is sent is zero: {messages} x {group.first.parameters:,} parameters x "
-        f"{' or '.join(f'{n:,}' for n in sums)} participants over {group.rounds} rounds."
+        f"{f'All but {zeros:,} elements' if zeros else 'All elements'} sent are not zero: {messages} x "
+        f"{group.first.parameters:,} parameters x {' or '.join(f'{n:,}' for n in sums)} participants over {group.rounds} "
+        "rounds."
     )
     low, high = _participants_by(cell, cell.printed, messages)
     if group.rounds == cell.rounds and not cell.agrees(group.mean(cell.here)) and math.floor(high) < math.ceil(low):
@@ -241,8 +243,7 @@ def _changed(cell: Cell, group: Group) -> str | None:
 
 
 def _assumed(cell: Cell, group: Group) -> str | None:
-    dense = all(run.summary["non_zeros"] == run.summary["dense_elements"] for run in group.runs)
-    if not group.first.assumed or cell.agrees(group.mean(cell.here)) or (cell.table == 2 and dense):
+    if not group.first.assumed or cell.agrees(group.mean(cell.here)) or (cell.table == 2 and _is_dense(group)):
         return None
     names = ", ".join(group.first.assumed)
     return f"Not in the paper, assumed here, and of influence on how large updates are: {names}."
@@ -260,6 +261,11 @@ RULES: tuple[Callable[[Cell, Group], str | None], ...] = (
 
 def _entropy(group: Group, message: str) -> float:
     return _mean_of(group, f"entropy_{message}_sum")
+
+
+def _is_dense(group: Group) -> bool:
+    """Whether next to nothing of what is sent is zero: an element of a sum of floats may be, by chance."""
+    return all(run.non_zero_share > 1 - 1e-6 for run in group.runs)
 
 
 def _mean_of(group: Group, name: str) -> float:

@@ -235,8 +235,9 @@ def test_table_2(tmp_path: pathlib.Path) -> None:
     assert found["SCAFFOLD"].here == 40.598998 and not found["SCAFFOLD"].cell.agrees(found["SCAFFOLD"].here)
     assert found["Algorithm 3"].ratio == pytest.approx(2.0299499 / 2.55, abs=1e-6)
     assert found["Algorithm 2"].cell.scale == pytest.approx(36.98 / 40.58), "against two dense messages"
-    assert found["FedDyn"].notes == ("Nothing that is sent is zero: 1 x 199,210 parameters x 1,019 participants over "
-                                     "100 rounds.",)  # fmt: skip
+    assert found["FedDyn"].notes == (
+        "All elements sent are not zero: 1 x 199,210 parameters x 1,019 participants over 100 rounds.",
+    )
     assert "No whole number of participants gives the paper's 40.58." in found["SCAFFOLD"].notes[0]
     assert "updates 10.15, changes of control variates 10.15" in found["Algorithm 2"].notes[0]
     assert "assumed here" in found["Algorithm 3"].notes[-1] and "learning_rate" in found["Algorithm 3"].notes[-1]
@@ -416,7 +417,7 @@ def test_labels_are_escaped() -> None:
     table = page.table(["<a>", "b"], ["<i>heading", [page.escape("<x & y>"), "1"]])
     assert rows_of(table) == [["<x & y>", "1"]] and "&lt;i&gt;heading" in table
     notes = page.Notes()
-    assert (notes.marks(["a", "<b>"]), notes.marks(["<b>"]), notes.marks([])) == ("1, 2", "2", "")
+    assert (notes.marks(["a", "<b>"]), notes.marks(["<b>", "a"]), notes.marks([])) == ("1, 2", "1, 2", "")
     assert "&lt;b&gt;" in notes.html()
 
 
