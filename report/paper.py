@@ -186,12 +186,10 @@ def _dense(cell: Cell, group: Group) -> str | None:
         return None
     messages = 2 if cell.key == "scaffold" else 1
     sums = sorted({run.summary["participants"] for run in group.runs})
-    zeros = sum(run.summary["dense_elements"] - run.summary["non_zeros"] for run in group.runs)
-    text = (
-        f"{f'All but {zeros:,} elements' if zeros else 'All elements'} sent are not zero: {messages} x "
-        f"{group.first.parameters:,} parameters x {' or '.join(f'{n:,}' for n in sums)} participants over {group.rounds} "
-        "rounds."
-    )
+    elements = sum(run.summary["dense_elements"] for run in group.runs)
+    zeros = elements - sum(run.summary["non_zeros"] for run in group.runs)
+    counted = f"{messages} x {group.first.parameters:,} parameters x {' or '.join(f'{n:,}' for n in sums)} participants"
+    text = f"{zeros:,} of {elements:,} elements are zero: {counted} over {group.rounds} rounds."
     low, high = _participants_by(cell, cell.printed, messages)
     if group.rounds == cell.rounds and not cell.agrees(group.mean(cell.here)) and math.floor(high) < math.ceil(low):
         text += f" No whole number of participants gives the paper's {cell.printed}."
