@@ -132,7 +132,7 @@ def run_one(run: Run, path: pathlib.Path, interruption: Interruption) -> dict[st
                 records.append(record)
                 progress.show(record)
         summary = summarize(records, loop.evaluate(), size, time.monotonic() - start)
-        folder.finish(summary, loop.weights)
+        folder.finish(summary, loop.weights, records[-1] if records else None)
         if _PLOTS.value:
             from tff_fen.experiment import plots
 

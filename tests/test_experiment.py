@@ -391,6 +391,15 @@ def test_the_folder(tmp_path: pathlib.Path) -> None:
         for value in event.summary.value
     ]
     assert (3, "uplink_bytes") in found and (2, "accuracy") not in found
+    weights = tff.learning.models.ModelWeights([np.zeros(2)], [])
+    Folder(tmp_path).finish({"rounds": 3}, weights, records()[-1])
+    lines = (tmp_path / "updates.csv").read_text().splitlines()
+    second, last = accounting.HISTOGRAM_EDGES[[1, -1]]
+    assert lines[:4] == ["lower,upper,count", "0.0,0.0,50", "0.0,1e-08,3", f"1e-08,{second},3"]
+    assert lines[-1] == f"{last},inf,3" and len(lines) == 2 + len(accounting.HISTOGRAM_EDGES) + 1
+    Folder(tmp_path / "none").path.mkdir()
+    Folder(tmp_path / "none").finish({"rounds": 0}, weights, None)
+    assert not (tmp_path / "none" / "updates.csv").exists()
 
 
 def test_summary() -> None:

@@ -161,10 +161,12 @@ def test_files_that_disagree_with_the_store_are_written_anew(experiments, finish
     lines = (folder / "metrics.csv").read_text().splitlines(keepends=True)
     (folder / "metrics.csv").write_text("".join([*lines[:4], lines[4][:20]]))  # as if killed while writing a line
     (folder / "weights.npz").unlink()
+    (folder / "updates.csv").unlink()
     (folder / "summary.json").write_text("{")
     experiments.run(f"{EXPERIMENTS['scaffold']} --output={folder}")
     assert_same(folder, finished["scaffold"][0])
     assert json.loads((folder / "summary.json").read_text())["rounds"] == ROUNDS
+    assert (folder / "updates.csv").read_bytes() == (finished["scaffold"][0] / "updates.csv").read_bytes()
 
 
 def test_a_damaged_round_is_named_and_repeated(experiments, finished, tmp_path) -> None:

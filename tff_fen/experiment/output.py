@@ -3,6 +3,7 @@
     config.json      all values, versions, the commit of the source
     metrics.csv      a row a round
     summary.json     what it came to
+    updates.csv      magnitudes of the elements of the last round's updates: lower edge, upper edge, count
     weights.npz      the model after the last round
     events...        for TensorBoard
     *.png            plots
@@ -26,6 +27,7 @@ import numpy as np
 import tensorflow_federated as tff
 from absl import logging
 
+from tff_fen.experiment.accounting import HISTOGRAM_EDGES
 from tff_fen.experiment.config import ExperimentConfig
 from tff_fen.experiment.loop import RoundRecord
 
@@ -120,8 +122,10 @@ class Folder:
             csv.writer(lines).writerow(record.row.values())
         self._release(record)
 
-    def finish(self, summary: Mapping[str, Any], weights: Any) -> None:
-        """Writes `summary.json` and `weights.npz`."""
+    def finish(self, summary: Mapping[str, Any], weights: Any, last: RoundRecord | None) -> None:
+        """Writes `summary.json`, `weights.npz` and, of the last round if there is one, `updates.csv`."""
+        if last is not None:
+            write_whole(self.path / "updates.csv", format_updates(last.histogram).encode())
         write_whole(self.path / "summary.json", json.dumps(summary, indent=2).encode() + b"\n")
         arrays = io.BytesIO()
         np.savez(arrays, *weights.trainable, *weights.non_trainable)
@@ -136,6 +140,20 @@ class Folder:
             loop.run_until_complete(self._events.release(values, key=record.row["round"]))
         finally:
             loop.close()
+
+
+def format_updates(histogram: list[int]) -> str:
+    """Returns the lines of `updates.csv`; the first row, from 0 to 0, counts the zeros.
+
+    Args:
+      histogram: `RoundRecord.histogram`.
+    """
+    edges = [0.0, 0.0, *HISTOGRAM_EDGES.tolist(), float("inf")]
+    lines = io.StringIO()
+    writer = csv.writer(lines)
+    writer.writerow(["lower", "upper", "count"])
+    writer.writerows(zip(edges[:-1], edges[1:], histogram, strict=True))
+    return lines.getvalue()
 
 
 def summarize(

@@ -1,0 +1,72 @@
+"""What the documents claim of the committed results, from their CSVs."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+
+from report.groups import Group, group_runs
+from report.paper import Cell, belongs, read_cells
+from report.read import find_runs
+
+RESULTS = pathlib.Path(__file__).parent.parent / "results"
+SPLITS = ("iid", "dirichlet_0.6", "dirichlet_0.3")
+
+pytestmark = pytest.mark.skipif(
+    not (RESULTS / "mnist").is_dir(),
+    reason="no results are committed yet: `python make_report.py out/paper --export=results` writes them",
+)
+
+
+@pytest.fixture(scope="module")
+def groups() -> list[Group]:
+    return group_runs(find_runs([RESULTS / "mnist"]))
+
+
+def cells(split: str) -> dict[str, Cell]:
+    """MNIST's row of the paper's Table 2 by method."""
+    return {c.key: c for c in read_cells() if (c.table, c.data_set, c.split) == (2, "MNIST", split)}
+
+
+def find(groups: list[Group], split: str, method: str) -> Group:
+    """The full run of a cell, with the paper's and the assumed values; the test fails if there is none."""
+    cell = cells(split)[method]
+    found = [g for g in groups if belongs(g, cell) and not g.differences and g.rounds == cell.rounds]
+    assert len(found) == 1, f"results/mnist has {len(found)} full runs of {cell.preset}, one is needed"
+    return found[0]
+
+
+def non_zeros(group: Group) -> float:
+    return group.mean(lambda run: run.summary["non_zeros"])
+
+
+def accuracy(group: Group) -> float:
+    return group.mean(lambda run: run.accuracy)
+
+
+@pytest.mark.parametrize("method", ["fed_prox", "fed_dyn"])
+@pytest.mark.parametrize("split", SPLITS)
+def test_dense_baselines_send_what_the_paper_prints(groups: list[Group], split: str, method: str) -> None:
+    here = non_zeros(find(groups, split, method)) / 1e7
+    cell = cells(split)[method]
+    assert cell.agrees(here), f"{here} is not {cell.printed} to its last digit"
+
+
+def test_algorithm_3_is_as_accurate_as_fed_dyn_and_sends_far_less(groups: list[Group]) -> None:
+    sparse, dense = (find(groups, "iid", method) for method in ("algorithm_3", "fed_dyn"))
+    assert all("average_accuracy" in run.summary for run in (*sparse.runs, *dense.runs))
+    assert accuracy(sparse) >= 0.98
+    assert accuracy(sparse) >= accuracy(dense) - 0.002
+    assert non_zeros(dense) / non_zeros(sparse) >= 7.9, "the paper's factor"
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_the_methods_are_ordered_as_in_the_paper(groups: list[Group], split: str) -> None:
+    """By non-zeros; methods with the same figure in the paper may come in any order."""
+    published = {method: cell.value for method, cell in cells(split).items()}
+    here = {method: non_zeros(find(groups, split, method)) for method in published}
+    for fewer in published:
+        for more in published:
+            if published[fewer] < published[more]:
+                assert here[fewer] < here[more], f"{fewer} sends {here[fewer]:,.0f}, {more} {here[more]:,.0f}"
