@@ -115,7 +115,7 @@ def print_zeros(runs: dict[str, list[Run]], size: int) -> None:
 
 def print_models(runs: dict[str, list[Run]]) -> None:
     """theta against gamma."""
-    print(f"\ntheta against gamma; accuracy after rounds, mean over seeds; swing: deviation over the last {LAST} rounds")
+    print(f"\ntheta against gamma; accuracy by round, mean over seeds; swing: deviation over the last {LAST} rounds")
     rounds = [t for t in (1, 2, 5, 10, 20, 30) if t <= _ROUNDS.value]
     print(f"{'':28}" + "".join(f"{t:>8}" for t in rounds) + f"{'swing':>8}")
     for name in ("FedDyn", "both (Algorithm 3)"):
@@ -146,7 +146,11 @@ def print_sampling(runs: dict[str, list[Run]]) -> None:
         accuracy = over_seeds([r.gamma[-LAST:].mean() for r in each], 2, percent=True)
         sent = over_seeds([r.non_zeros.sum() / 1e5 for r in each], 2)
         print(f"{name:20} {accuracy:>16} {counts.min():7.0f} {counts.mean():7.2f} {counts.max():5.0f} {sent:>16}")
-    print("\nparticipants summed over the paper's rounds (a tenth takes part); redrawn: rounds that nobody joined at first")
+
+
+def print_participants() -> None:
+    """How many take part in all, by the two ways to sample."""
+    print("\nparticipants summed over the paper's rounds, a tenth of the clients each; redrawn: nobody joined at first")
     print(f"{'clients':>8} {'rounds':>7} {'bernoulli':>10} {'redrawn':>8} {'uniform':>8}")
     for clients, rounds in ((100, 100), (100, 200), (100, 500), (11, 100)):
         joined = sum(len(sampling.sample_bernoulli(t, clients)) for t in range(rounds))
@@ -167,18 +171,18 @@ class Quadratics(NamedTuple):
 
 
 def quadratics() -> Quadratics:
-    """20 clients that disagree."""
+    """As many clients as digits has, which disagree."""
     rng = np.random.default_rng(0)
     return Quadratics(rng.uniform(0.5, 2.0, CLIENTS), rng.normal(size=CLIENTS))
 
 
-def participants(t: int) -> np.ndarray:
+def participants(t: int, seed: int = 0) -> np.ndarray:
     """5 of the 20."""
-    return sampling.sample_uniform(t, CLIENTS, 5)
+    return sampling.sample_uniform(t, CLIENTS, 5, seed)
 
 
-def fed_dyn_with(raw: bool, rounds: int, l1: float = 1e-3, l2: float = 0.3, threshold: float = 0.05) -> tuple[float, float]:
-    """Algorithm 3 with exact local minimisers; `raw` lets g_k take delta before the threshold.
+def fed_dyn_with(raw: bool, rounds: int, l1: float = 1e-3, l2: float = 0.3) -> tuple[float, float]:
+    """Algorithm 3 with exact local minimisers, threshold 0.05; `raw` lets g_k take delta before the threshold.
 
     Returns:
       |h - mean g_k| and |gamma - optimum| after the last round.
@@ -190,7 +194,7 @@ def fed_dyn_with(raw: bool, rounds: int, l1: float = 1e-3, l2: float = 0.3, thre
         a, b = problem.a[chosen], problem.b[chosen]
         pull = b + g[chosen] - a * theta
         delta = np.sign(pull) * np.maximum(np.abs(pull) - l1, 0.0) / (a + l2)
-        sent = np.where(np.abs(delta) <= threshold, 0.0, delta)
+        sent = np.where(np.abs(delta) <= 0.05, 0.0, delta)
         own = delta if raw else sent
         g[chosen] -= l2 * own + l1 * np.sign(own)
         h -= (l2 * sent.sum() + l1 * np.sign(sent).sum()) / CLIENTS
@@ -200,19 +204,19 @@ def fed_dyn_with(raw: bool, rounds: int, l1: float = 1e-3, l2: float = 0.3, thre
 
 
 def scaffold_with(
-    *, decayed: bool = True, raw: bool = True, rounds: int = 200, threshold: float = 0.0, decay: float = 0.99
-) -> tuple[float, float]:
-    """SCAFFOLD with 10 full-batch steps; `decayed` divides by the round's learning rate, else by the first one's.
+    rounds: int, *, decay: float = 1.0, current_lr: bool = True, threshold: float = 0.0, raw: bool = True
+) -> float:
+    """SCAFFOLD with 10 full-batch steps.
 
     Args:
-      decayed: see above.
-      raw: whether c_k takes delta before the threshold.
       rounds: number of rounds.
+      decay: of the learning rate, a round.
+      current_lr: whether c_k' divides by the round's learning rate; else by the first round's.
       threshold: epsilon.
-      decay: of the learning rate.
+      raw: whether c_k' takes delta before the threshold.
 
     Returns:
-      |c - mean c_k| and |theta - optimum| after the last round.
+      |theta - optimum| after the last round.
     """
     problem, steps, first = quadratics(), 10, 0.1
     theta, c, controls = 0.0, 0.0, np.zeros(CLIENTS)
@@ -223,25 +227,28 @@ def scaffold_with(
             w -= lr * (problem.a[chosen] * w - problem.b[chosen] - controls[chosen] + c)
         delta = w - theta
         sent = np.where(np.abs(delta) <= threshold, 0.0, delta)
-        change = -c - (delta if raw else sent) / (steps * (lr if decayed else first))
+        change = -c - (delta if raw else sent) / (steps * (lr if current_lr else first))
         controls[chosen] += change
         theta += sent.mean()
         c += change.sum() / CLIENTS
-    return abs(c - controls.mean()), abs(theta - problem.optimum)
+    return abs(theta - problem.optimum)
 
 
-def fed_prox_with(over_all: bool, rounds: int, l2: float = 1e-2) -> float:
-    """FedProx with exact local minimisers from theta = 5; `over_all` divides by the data of all clients, not the round's.
+def fed_prox_with(over_all: bool, rounds: int, l2: float = 1e-2, seeds: int = 100) -> float:
+    """FedProx with exact local minimisers from theta = 5; `over_all` divides by all clients' data, not the round's.
 
     Returns:
-      |theta - optimum| after the last round.
+      |theta - optimum| after the last round, root mean square over seeds of the sampling.
     """
-    problem, theta = quadratics(), 5.0
-    for t in range(rounds):
-        chosen = participants(t)
-        delta = (problem.b[chosen] - problem.a[chosen] * theta) / (problem.a[chosen] + l2)
-        theta += delta.sum() / (CLIENTS if over_all else len(chosen))
-    return abs(theta - problem.optimum)
+    problem, squares = quadratics(), []
+    for seed in range(seeds):
+        theta = 5.0
+        for t in range(rounds):
+            chosen = participants(t, seed)
+            delta = (problem.b[chosen] - problem.a[chosen] * theta) / (problem.a[chosen] + l2)
+            theta += delta.sum() / (CLIENTS if over_all else len(chosen))
+        squares.append((theta - problem.optimum) ** 2)
+    return float(np.sqrt(np.mean(squares)))
 
 
 def print_quadratics() -> None:
@@ -252,18 +259,23 @@ def print_quadratics() -> None:
         for name, raw in (("sent", False), ("raw", True)):
             values = [fed_dyn_with(raw, rounds)[i] for rounds in (10, 100, 1000)]
             print(f"{measure:18} {name:5}" + "".join(f" {v:10.1e}" for v in values))
-    print("\nwhich learning rate and which delta enter c_k' (SCAFFOLD, quadratics, 200 rounds); |theta - optimum|")
-    print(f"{'':34} {'decay 1':>9} {'0.99':>9} {'0.98':>9}")
-    for name, decayed in (("the round's, decayed", True), ("the first round's", False)):
-        values = [scaffold_with(decayed=decayed, decay=decay)[1] for decay in (1.0, 0.99, 0.98)]
-        print(f"{name:34}" + "".join(f" {v:9.1e}" for v in values))
-    for name, raw in (("raw delta, threshold 0.01", True), ("sent delta, threshold 0.01", False)):
-        values = [scaffold_with(raw=raw, threshold=0.01, decay=decay)[1] for decay in (1.0, 0.99, 0.98)]
-        print(f"{name:34}" + "".join(f" {v:9.1e}" for v in values))
-    print("\nn in Algorithm 1 (FedProx, quadratics, 5 of 20 clients, from theta = 5); |theta - optimum| after rounds")
-    print(f"{'n':24}" + "".join(f" {t:>8}" for t in (1, 5, 20)))
+    print("\nwhich learning rate enters c_k' (SCAFFOLD, quadratics, 200 rounds); |theta - optimum|")
+    decays = (1.0, 0.99, 0.98)
+    print(f"{'lr_decay':24}" + "".join(f" {d:>10}" for d in decays))
+    for name, current in (("the round's, decayed", True), ("the first round's", False)):
+        values = [scaffold_with(200, decay=d, current_lr=current) for d in decays]
+        print(f"{name:24}" + "".join(f" {v:10.1e}" for v in values))
+    print("\nwhich delta enters c_k' (SCAFFOLD, quadratics, threshold 0.01); |theta - optimum|")
+    print(f"{'after rounds':24} {'10':>10} {'100':>10} {'1000':>10}")
+    for name, raw in (("raw", True), ("sent", False)):
+        values = [scaffold_with(rounds, threshold=0.01, raw=raw) for rounds in (10, 100, 1000)]
+        print(f"{name:24}" + "".join(f" {v:10.1e}" for v in values))
+    print(
+        "\nn in Algorithm 1 (FedProx, quadratics, 5 of 20 clients, from theta = 5); |theta - optimum|, rms over 100 seeds"
+    )
+    print(f"{'after rounds':24}" + "".join(f" {t:>8}" for t in (1, 5, 20, 100)))
     for name, over_all in (("of the participants", False), ("of all clients", True)):
-        print(f"{name:24}" + "".join(f" {fed_prox_with(over_all, t):8.3f}" for t in (1, 5, 20)))
+        print(f"{name:24}" + "".join(f" {fed_prox_with(over_all, t):8.3f}" for t in (1, 5, 20, 100)))
 
 
 def main(argv: list[str]) -> None:
@@ -287,6 +299,7 @@ def main(argv: list[str]) -> None:
     print_models(uniform)
     print_entropies(uniform)
     print_sampling({name: runs["both (Algorithm 3)", name] for name in SAMPLERS})
+    print_participants()
     print_quadratics()
 
 
