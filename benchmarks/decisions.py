@@ -270,9 +270,7 @@ def print_quadratics() -> None:
     for name, raw in (("raw", True), ("sent", False)):
         values = [scaffold_with(rounds, threshold=0.01, raw=raw) for rounds in (10, 100, 1000)]
         print(f"{name:24}" + "".join(f" {v:10.1e}" for v in values))
-    print(
-        "\nn in Algorithm 1 (FedProx, quadratics, 5 of 20 clients, from theta = 5); |theta - optimum|, rms over 100 seeds"
-    )
+    print("\nn in Algorithm 1 (FedProx, quadratics, 5 of 20 clients); |theta - optimum| from 5, rms over 100 seeds")
     print(f"{'after rounds':24}" + "".join(f" {t:>8}" for t in (1, 5, 20, 100)))
     for name, over_all in (("of the participants", False), ("of all clients", True)):
         print(f"{name:24}" + "".join(f" {fed_prox_with(over_all, t):8.3f}" for t in (1, 5, 20, 100)))
