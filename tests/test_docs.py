@@ -99,7 +99,7 @@ def test_a_notebook_that_fails_is_reported_and_left_alone(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "fails.ipynb"
-    nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("import tff_fen\n1 / 0")]), path)
+    nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("import tools.lock\n1 / 0")]), path)
     before = path.read_bytes()
     assert run_notebook.main([str(path)]) == 1
     assert "ZeroDivisionError" in capsys.readouterr().err
