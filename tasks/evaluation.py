@@ -33,6 +33,8 @@ class Evaluator:
             loss = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits)
             return right, tf.reduce_sum(tf.cast(loss, tf.float64))
 
+        # Traced here: once TFF has made models in graphs of its own, Keras no longer lets this one be called.
+        count.get_concrete_function()
         self._count = count
 
     def evaluate(self, weights: tff.learning.models.ModelWeights) -> Evaluation:

@@ -145,6 +145,14 @@ def test_evaluation_counts_every_example() -> None:
     assert found.loss == pytest.approx(-np.mean(log_probability[np.arange(1200), task.test[1]]), rel=1e-5)
 
 
+def test_an_evaluator_outlives_models_made_after_it() -> None:
+    """TFF makes a model's Keras twin inside a graph, after which Keras refuses to call models made before."""
+    task = load_task("digits")
+    before = Evaluator(task)
+    weights = tff.learning.models.ModelWeights(*task.build_model().initial_weights)
+    assert before.evaluate(weights) == Evaluator(task).evaluate(weights)
+
+
 def test_a_large_population_is_lazy() -> None:
     process = psutil.Process()
     load_task("synthetic", num_clients=100)
