@@ -6,6 +6,7 @@ from tff_fen.runtime.native import create_native_context, end_worker_processes, 
 
 # Ray itself is imported when it is first used.
 from tff_fen.runtime.ray_clients import RayWorkersError
+from tff_fen.runtime.ray_cluster import end_ray_cluster
 from tff_fen.runtime.ray_context import RayContext, create_ray_context, set_ray_context
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "create_inprocess_context",
     "create_native_context",
     "create_ray_context",
+    "end_ray_cluster",
     "end_worker_processes",
     "set_inprocess_context",
     "set_native_context",

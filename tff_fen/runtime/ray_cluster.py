@@ -15,6 +15,8 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
+import grpc
+
 from tff_fen.checks import check_type
 from tff_fen.runtime import ray_watchdog
 
@@ -51,6 +53,7 @@ def connect(address: str | None, num_cpus: int) -> None:
     elif address is None:
         start_local_cluster(num_cpus)
     else:
+        _check_answers(address)
         try:
             _init(address=address)
         except (ConnectionError, RuntimeError, ValueError, AssertionError) as error:
@@ -96,21 +99,21 @@ _local_cluster: list[_LocalCluster] = []
 
 
 def start_local_cluster(num_cpus: int) -> None:
-    """Starts a cluster on this machine and connects to it. It ends with the process, or by `end_local_cluster`.
+    """Starts a cluster on this machine and connects to it. It ends with the process, or by `end_ray_cluster`.
 
     The thread that calls it must live as long as the cluster: Ray's processes end with it.
     """
-    end_local_cluster()  # if somebody has called ray.shutdown()
+    end_ray_cluster()  # if somebody has called ray.shutdown()
     _local_cluster.append(_LocalCluster(num_cpus))
 
 
-def end_local_cluster() -> None:
+def end_ray_cluster() -> None:
     """Ends the cluster that `start_local_cluster` has started, if any; runs by itself when the interpreter exits."""
     while _local_cluster:
         _local_cluster.pop().end()
 
 
-atexit.register(end_local_cluster)
+atexit.register(end_ray_cluster)
 
 
 def _init(**settings: Any) -> None:
@@ -137,24 +140,33 @@ def _environment(name: str, value: str) -> Iterator[None]:
 
 
 def _check_address(address: str) -> None:
-    """Raises unless something answers there: Ray itself would try for minutes."""
+    """Raises unless it has the form of an address."""
     check_type("address", address, str, "Pass 'HOST:PORT', 'auto' or None.")
-    if address == "auto":
-        return
-    match = re.fullmatch(r"(?P<host>[^:/\s]+):(?P<port>\d{1,5})", address)
-    if match is None:
+    if address != "auto" and not re.fullmatch(r"[^:/\s]+:\d{1,5}", address):
         raise ValueError(
             "address must be 'HOST:PORT' of the head node of a Ray cluster, 'auto' for the cluster that this machine "
             f"belongs to, or None for a new one on this machine, found {address!r}."
         )
+
+
+def _check_answers(address: str) -> None:
+    """Raises unless a server as Ray has answers there: Ray itself would try for minutes."""
+    if address == "auto":
+        return
+    host, _, port = address.partition(":")
     try:
-        with socket.create_connection((match["host"], int(match["port"])), _CONNECT_SECONDS):
+        with socket.create_connection((host, int(port)), _CONNECT_SECONDS):
             pass
     except (OSError, OverflowError) as error:
         raise _no_cluster(address, error) from error
+    with grpc.insecure_channel(address, [("grpc.enable_http_proxy", 0)]) as channel:
+        try:
+            grpc.channel_ready_future(channel).result(_CONNECT_SECONDS)
+        except grpc.FutureTimeoutError as error:
+            raise _no_cluster(address, "what answers does not speak gRPC, as Ray does") from error
 
 
-def _no_cluster(address: str, error: Exception) -> ValueError:
+def _no_cluster(address: str, error: Exception | str) -> ValueError:
     return ValueError(
         f"address must be that of a running Ray cluster which this machine belongs to, found {address!r}, where there "
         f"is none: {error}. Start one with `ray start --head --port=6379` and join it on each other machine with `ray "
