@@ -150,9 +150,16 @@ def test_names_what_cannot_be_sent(installed: RayContext) -> None:
     generated = tf.data.Dataset.from_generator(lambda: iter([1, 2]), output_signature=tf.TensorSpec([], tf.int32))
     with pytest.raises(tff_fen.runtime.UnsupportedConstructError, match=r"Python function.*PyFunc"):
         computation([generated])
-    variable = tf.Variable(3)
-    with pytest.raises(tff_fen.runtime.UnsupportedConstructError, match="a variable or a table of this process"):
-        computation([runtime_clients.int_dataset(1).map(lambda x: x + variable)])
+
+
+def test_data_sets_with_variables_have_their_present_values(installed: RayContext) -> None:
+    computation = mapped(lambda d: d.reduce(0, lambda a, b: a + b), tff.SequenceType(INT))()
+    variables = [tf.Variable(10 * k) for k in range(4)]
+    data = [runtime_clients.int_dataset(1, 2).map(lambda x, v=v: x + v) for v in variables]
+    assert computation(data) == [3, 23, 43, 63]
+    for variable in variables:
+        variable.assign_add(1)
+    assert computation(data) == [5, 25, 45, 65]
 
 
 def test_refuses_what_the_cluster_has_no_room_for(on_ray: RayContext) -> None:

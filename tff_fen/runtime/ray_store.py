@@ -65,16 +65,18 @@ class ObjectStore:
     def data_set(self, variant: tf.Tensor) -> Any:
         """The serialised graph of a data set: a reference to it in the store, or its bytes if these are few."""
         key = id(variant)
-        if key not in self._data_sets:
-            graph = transport.serialize_data_set(variant)
-            # Arrays are read from the store where they lie; bytes would be copied.
-            kept = graph if len(graph) < _LEAST_STORED_BYTES else self._put(np.frombuffer(graph, np.uint8))
+        if key in self._data_sets:
+            self._data_sets.move_to_end(key)
+            return self._data_sets[key][1]
+        graph = transport.serialize_data_set(variant)
+        # Arrays are read from the store where they lie; bytes would be copied.
+        kept = graph if len(graph) < _LEAST_STORED_BYTES else self._put(np.frombuffer(graph, np.uint8))
+        if transport.is_constant(graph):
             self._data_sets[key] = (weakref.ref(variant, lambda _: self._forget(key)), kept, len(graph))
             self._data_bytes += len(graph)
-            while self._data_bytes > self._kept_data_bytes and len(self._data_sets) > 1:
+            while self._data_bytes > self._kept_data_bytes:
                 self._forget(next(iter(self._data_sets)))
-        self._data_sets.move_to_end(key)
-        return self._data_sets[key][1]
+        return kept
 
     def _forget(self, key: int) -> None:
         # The object itself stays in Ray's store as long as a call that uses it is under way.

@@ -86,10 +86,10 @@ def deserialize_block(serialized: bytes) -> tff.framework.ComputationBuildingBlo
 
 
 def serialize_data_set(variant: tf.Tensor) -> bytes:
-    """The graph of a data set, with its constant tensors.
+    """The graph of a data set, with its constant tensors, and the present values of variables and tables.
 
     Raises:
-      UnsupportedConstructError: if the data set needs something of this process, such as a Python function.
+      UnsupportedConstructError: if the data set calls a Python function, which lives in one process.
     """
     try:
         graph = bytes(tf.raw_ops.DatasetToGraphV2(input_dataset=variant).numpy())
@@ -97,18 +97,21 @@ def serialize_data_set(variant: tf.Tensor) -> bytes:
         raise UnsupportedConstructError(
             f"A data set cannot be sent to another process: {error.message} Make it of tensors or files."
         ) from error
-    graph_def = tf.compat.v1.GraphDef.FromString(graph)
-    for nodes in (graph_def.node, *(function.node_def for function in graph_def.library.function)):
-        for node in nodes:
-            if node.op in _PYTHON_OPS:
-                raise UnsupportedConstructError(
-                    f"A data set calls a Python function ({node.op}, as in tf.data.Dataset.from_generator or "
-                    "tf.py_function), which cannot be sent to another process. Make it of tensors or files, or use "
-                    "tff_fen.runtime.set_inprocess_context()."
-                )
-            if node.op == "Const" and node.attr["dtype"].type == tf.resource.as_datatype_enum:
-                raise UnsupportedConstructError(
-                    f"A data set uses a variable or a table of this process ({node.name}), which cannot be sent to "
-                    "another process. Use its value, or tff_fen.runtime.set_inprocess_context()."
-                )
+    if found := sorted(_PYTHON_OPS & _operations(graph)):
+        raise UnsupportedConstructError(
+            f"A data set calls a Python function ({found[0]}, as in tf.data.Dataset.from_generator or "
+            "tf.py_function), which cannot be sent to another process. Make it of tensors or files, or use "
+            "tff_fen.runtime.set_inprocess_context()."
+        )
     return graph
+
+
+def is_constant(graph: bytes) -> bool:
+    """Whether a data set serialised later would be the same: not if it holds the values of variables or tables."""
+    return not any(op == "VarHandleOp" or "HashTable" in op for op in _operations(graph))
+
+
+def _operations(graph: bytes) -> set[str]:
+    graph_def = tf.compat.v1.GraphDef.FromString(graph)
+    functions = (function.node_def for function in graph_def.library.function)
+    return {node.op for nodes in (graph_def.node, *functions) for node in nodes}
