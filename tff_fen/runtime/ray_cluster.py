@@ -77,7 +77,8 @@ class _LocalCluster:
             start_new_session=True,
         )
         try:
-            with _environment(MARK, self._folder):
+            # Ray would give way to all else on the machine; clients in this process do not either.
+            with _environment(MARK, self._folder), _environment("RAY_worker_niceness", "0"):
                 _init(address="local", num_cpus=num_cpus, include_dashboard=False, _temp_dir=self._folder)
         except BaseException:
             self.end()
