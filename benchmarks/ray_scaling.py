@@ -3,10 +3,10 @@
     python -m benchmarks.ray_scaling [--rounds=15]
 
 10 clients of 500 images of 32 x 32 x 3, 1 epoch, batch 50, the paper's CNN; Algorithm 3 complete, with client states
-and measurements: the `cifar` workload of `benchmarks.runtimes`. Both contenders have their workers on one cluster of this
-machine, one thread a worker; the rounds are interleaved, so that a slow spell of the machine hits both. In process,
-with one and two threads, beside them: what sending things to other processes costs. Figures are medians with the range
-of the middle half; the first two rounds of each are not counted.
+and measurements: the `cifar` workload of `benchmarks.runtimes`. Both contenders have their workers on one cluster of
+this machine, one thread a worker; the rounds are interleaved, so that a slow spell of the machine hits both. In
+process, with one and two threads, beside them: what sending things to other processes costs. Figures are medians with
+the range of the middle half; the first two rounds of each are not counted.
 """
 
 from __future__ import annotations

@@ -24,7 +24,8 @@ def main(folder: pathlib.Path) -> None:
     from ray.cluster_utils import Cluster
 
     with tempfile.TemporaryDirectory(prefix="ray_", dir="/tmp", ignore_cleanup_errors=True) as ray_folder:
-        settings = dict(num_cpus=1, include_dashboard=False, temp_dir=ray_folder)
+        os.environ["RAY_TMPDIR"] = ray_folder
+        settings = dict(num_cpus=1, include_dashboard=False)
         cluster = Cluster(initialize_head=True, head_node_args=settings)
         try:
             second = cluster.add_node(num_cpus=1)

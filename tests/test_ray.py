@@ -107,7 +107,12 @@ def test_common_parts_are_stored_once_a_round(installed: RayContext, monkeypatch
 
     puts: list[Any] = []
     put = ray.put
-    monkeypatch.setattr(ray, "put", lambda value: puts.append(value) or put(value))
+
+    def counting(value: Any) -> Any:
+        puts.append(value)
+        return put(value)
+
+    monkeypatch.setattr(ray, "put", counting)
     work = tensorflow_computation(lambda w, data, x: data.reduce(x, lambda a, b: a + b[0]) + w[0], *COMMON_TYPES)()
 
     def round_of(w: Any, data: Any, x: Any) -> Any:

@@ -22,6 +22,7 @@ import tensorflow_federated as tff
 import tff_fen
 from tests.runtime_suite import INT, assert_same, int_dataset, tensorflow
 from tff_fen.runtime import ray_clients, ray_store, ray_watchdog, ray_worker, transport
+from tff_fen.runtime.clients import ThreadedClientExecutor
 from tff_fen.runtime.evaluator import Evaluator, LocalFunction, Program
 
 
@@ -106,7 +107,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
 
 def function(work: Callable[..., Any], *argument_types: Any) -> LocalFunction:
     program = Program(tensorflow(work, *argument_types)().to_building_block())
-    return LocalFunction(program.block, {}, Evaluator(program, None, 0))  # type: ignore[arg-type]
+    return LocalFunction(program.block, {}, Evaluator(program, ThreadedClientExecutor(1), 0))
 
 
 DOUBLE = function(lambda x: 2 * x, INT)
@@ -232,9 +233,13 @@ def test_structures_and_data_sets_arrive_as_they_were_sent() -> None:
 def test_data_sets_are_serialised_once_and_kept_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     serialised: list[Any] = []
     original = transport.serialize_data_set
-    monkeypatch.setattr(transport, "serialize_data_set", lambda v: serialised.append(1) or original(v))
-    stored: list[Any] = []
-    store = ray_store.ObjectStore(lambda value: stored.append(value) or len(stored), kept_data_bytes=2_000_000)
+
+    def counting(variant: tf.Tensor) -> bytes:
+        serialised.append(variant.shape)
+        return original(variant)
+
+    monkeypatch.setattr(transport, "serialize_data_set", counting)
+    store = ray_store.ObjectStore(lambda value: hashlib.sha256(value.tobytes()).hexdigest(), kept_data_bytes=2_000_000)
     data = [tf.data.Dataset.from_tensors(np.full(200_000, k, np.float32)) for k in range(3)]
     variants = [tf.data.experimental.to_variant(d) for d in data]
     assert store.data_set(variants[0]) == store.data_set(variants[0]) and len(serialised) == 1

@@ -56,8 +56,8 @@ class RayClientExecutor:
         """
         import ray
 
-        self._ray = ray
-        self._actor = ray.remote(ray_worker.ClientWorker).options(
+        self._ray: Any = ray
+        self._actor: Any = ray.remote(ray_worker.ClientWorker).options(
             num_cpus=threads_per_client, num_gpus=gpus_per_worker, scheduling_strategy="SPREAD"
         )
         self._threads = threads_per_client

@@ -26,7 +26,7 @@ _MOST_PROGRAMS = 64
 class Shared(NamedTuple):
     """Stands in a client's argument for a part that is the same for several clients: its number among those."""
 
-    index: int
+    number: int
 
 
 class Stored(NamedTuple):
@@ -150,7 +150,7 @@ class ClientWorker:
 
     def _decode(self, encoded: Any, parts: Sequence[Value], data_sets: dict[Any, Any]) -> Value:
         if isinstance(encoded, Shared):
-            return parts[encoded.index]
+            return parts[encoded.number]
         if isinstance(encoded, transport.DataSet):
             if not isinstance(encoded.graph, bytes):
                 return transport.decode(transport.DataSet(data_sets[encoded.graph]))
