@@ -45,7 +45,12 @@ define_flags()
 _PRESET = flags.DEFINE_string("preset", None, "DATA SET/SPLIT/METHOD, as in mnist/dirichlet_0.3/algorithm_3.")
 _GRID = flags.DEFINE_multi_string("grid", [], "FIELD=VALUE,VALUE,...: one experiment for each; may be repeated.")
 _OUTPUT = flags.DEFINE_string("output", None, "Folder of the results; by default one below out/ named after the run.")
-_RUNTIME = flags.DEFINE_string("runtime", "inprocess", "inprocess: this process's TensorFlow; native: TFF's worker.")
+_RUNTIME = flags.DEFINE_string(
+    "runtime", "inprocess", "inprocess: this process's TensorFlow; native: TFF's worker; ray: clients on a Ray cluster."
+)
+_RAY_ADDRESS = flags.DEFINE_string(
+    "ray_address", None, "HOST:PORT of a Ray cluster's head node, or auto; by default a new one on this machine."
+)
 _QUIET = flags.DEFINE_bool("quiet", False, "Print nothing but errors and the result.")
 _PLOTS = flags.DEFINE_bool("plots", True, "Draw pictures at the end.")
 
@@ -213,6 +218,7 @@ def print_table(results: dict[str, dict[str, Any]]) -> None:
 _RUNTIMES: dict[str, Callable[[], None]] = {
     "inprocess": tff_fen.runtime.set_inprocess_context,
     "native": lambda: tff_fen.runtime.set_native_context(ignore_interrupts=True),
+    "ray": lambda: tff_fen.runtime.set_ray_context(_RAY_ADDRESS.value),
 }
 
 
@@ -232,6 +238,8 @@ def main(argv: list[str]) -> None:
     try:
         runs = plan_runs()
         check_name("runtime", _RUNTIME.value, _RUNTIMES)
+        if _RAY_ADDRESS.value is not None and _RUNTIME.value != "ray":
+            raise ValueError(f"ray_address={_RAY_ADDRESS.value} has no effect: it is for --runtime=ray.")
         for run in runs:
             check_task_of(run.config)
         # Before the first model is made: TensorFlow takes its settings only until then.

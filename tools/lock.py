@@ -1,5 +1,8 @@
 """Checks and re-creates requirements.txt: `python tools/lock.py check` or `python tools/lock.py write`.
 
+`python tools/lock.py check-gpu` checks requirements-gpu.txt, and installs nothing: that its pins are TensorFlow's own,
+and that pip finds them and what they need (where the registry gives no metadata, pip downloads packages for that).
+
 pip cannot resolve this project's requirements (see requirements.txt), so nothing but this file notices a missing, a
 superfluous or a clashing pin. It walks the metadata of the installed packages, from the direct dependencies on. The
 direct dependencies, above the line `MARKER`, are written by hand; everything below it is written by `write`.
@@ -7,6 +10,7 @@ direct dependencies, above the line `MARKER`, are written by hand; everything be
 
 import dataclasses
 import re
+import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -15,6 +19,9 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 REQUIREMENTS = Path(__file__).resolve().parent.parent / "requirements.txt"
+GPU_REQUIREMENTS = REQUIREMENTS.with_name("requirements-gpu.txt")
+# What TensorFlow asks for on GPUs and can do without; see requirements-gpu.txt.
+GPU_OMITTED = {"tensorrt"}
 MARKER = "# ===== Everything below is written by `make lock` ====="
 PROJECT = "tff-fen"
 # Part of a fresh virtual environment, or put there by `make venv`: they need no pin.
@@ -117,6 +124,7 @@ def walk(direct: dict[str, str]) -> Needs:
 def findings(lock: Lock) -> list[str]:
     """What is wrong with the lock, one line each."""
     pins, installed, needs = lock.pins, installed_versions(), walk(lock.direct)
+    unpinned = UNPINNED | read_pins(GPU_REQUIREMENTS.read_text()).keys()
     found = []
     allowances = set(ALLOWED)
     for by, requirement in needs.edges:
@@ -139,7 +147,7 @@ def findings(lock: Lock) -> list[str]:
     found += [
         f"not pinned: {name}=={version} is installed; add it to the direct dependencies, or uninstall it"
         for name, version in installed.items()
-        if name not in pins and name not in needs.owners and name not in UNPINNED
+        if name not in pins and name not in needs.owners and name not in unpinned
     ]
     return sorted(set(found))
 
@@ -183,11 +191,33 @@ def write() -> None:
         print("requirements.txt is written anew")
 
 
+def check_gpu() -> None:
+    """Checks requirements-gpu.txt against TensorFlow's metadata, and that pip can resolve it."""
+    pins = read_pins(GPU_REQUIREMENTS.read_text())
+    plain = {str(each) for each in requirements_of("tensorflow", "")}
+    wanted = {
+        canonicalize_name(each.name): str(each.specifier).removeprefix("==")
+        for each in requirements_of("tensorflow", "and-cuda")
+        if str(each) not in plain and canonicalize_name(each.name) not in GPU_OMITTED
+    }
+    if pins != wanted:
+        differing = sorted({*pins.items()} ^ {*wanted.items()})
+        raise LockError(f"requirements-gpu.txt differs from tensorflow[and-cuda]: {differing}")
+    pip = [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--only-binary", ":all:"]
+    done = subprocess.run([*pip, "--quiet", "-r", str(GPU_REQUIREMENTS)], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise LockError(
+            f"{done.stderr.strip()}\npip cannot resolve requirements-gpu.txt. Without a network it never can: the pins "
+            "are TensorFlow's own, that much is checked."
+        )
+    print(f"requirements-gpu.txt is sound: {len(pins)} pins, all to be had")
+
+
 def main(arguments: list[str]) -> int:
     """Runs the command that was asked for; returns the exit code."""
-    commands = {"check": check, "write": write}
+    commands = {"check": check, "check-gpu": check_gpu, "write": write}
     if len(arguments) != 1 or arguments[0] not in commands:
-        print("usage: lock.py check|write", file=sys.stderr)
+        print("usage: lock.py check|check-gpu|write", file=sys.stderr)
         return 2
     try:
         commands[arguments[0]]()

@@ -35,6 +35,9 @@ class ClientExecutor(Protocol):
     def run(self, function: ClientFunction, arguments: Sequence[Value]) -> list[Value]:
         """Returns `[function(argument) for argument in arguments]`.
 
+        A part that is equal for all clients, such as the weights that the server sends, is one and the same
+        `tf.Tensor` in all of the arguments: by its identity it is known, and can be sent once.
+
         Raises:
           ClientWorkError: of the first client, in the order of the arguments, known to have failed.
         """

@@ -93,7 +93,7 @@ def create_inprocess_context(
     if max_concurrent_clients is not None:
         check_integer("max_concurrent_clients", max_concurrent_clients, 1)
     check_integer("threads_per_client", threads_per_client, 1)
-    _configure_tensorflow(threads_per_client, gpu_memory_growth)
+    configure_tensorflow(threads_per_client, gpu_memory_growth)
     devices = _client_devices(client_devices)
     if max_concurrent_clients is None:
         on_cpu = any(tf.DeviceSpec.from_string(device).device_type == "CPU" for device in devices)
@@ -123,7 +123,7 @@ def _compile(comp: Any) -> Any:
     return compilation.compile_computation(tff.backends.test.replace_secure_intrinsics_with_bodies(comp))
 
 
-def _configure_tensorflow(threads_per_client: int, gpu_memory_growth: bool) -> None:
+def configure_tensorflow(threads_per_client: int, gpu_memory_growth: bool) -> None:
     """Sets what can be set only before TensorFlow starts, or warns that it is too late."""
     try:
         tf.config.threading.set_intra_op_parallelism_threads(threads_per_client)
@@ -132,7 +132,7 @@ def _configure_tensorflow(threads_per_client: int, gpu_memory_growth: bool) -> N
         warnings.warn(
             f"threads_per_client={threads_per_client} has no effect: TensorFlow has already started, with "
             f"{found or 'all cores'} as the threads of an operation. Clients may wait for each other. Call "
-            "tff_fen.runtime.set_inprocess_context() before the first tensor or model is made.",
+            "tff_fen.runtime.set_inprocess_context() or set_ray_context() before the first tensor or model is made.",
             RuntimeWarning,
             stacklevel=3,
         )
@@ -142,7 +142,7 @@ def _configure_tensorflow(threads_per_client: int, gpu_memory_growth: bool) -> N
     except RuntimeError:
         warnings.warn(
             f"gpu_memory_growth={gpu_memory_growth} has no effect: TensorFlow has already started. Call "
-            "tff_fen.runtime.set_inprocess_context() before the first tensor or model is made.",
+            "tff_fen.runtime.set_inprocess_context() or set_ray_context() before the first tensor or model is made.",
             RuntimeWarning,
             stacklevel=3,
         )

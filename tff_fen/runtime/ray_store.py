@@ -1,0 +1,103 @@
+"""What the driver puts into Ray's object store: each thing once, and kept there as long as it can be of use again."""
+
+from __future__ import annotations
+
+import collections
+import hashlib
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tff_fen.runtime import transport
+from tff_fen.runtime.ray_worker import Common, Shared, Stored
+from tff_fen.runtime.values import Value
+
+# Serialised data sets that are kept for the next round; what is older has to be serialised again.
+_KEPT_DATA_BYTES = 2**29
+# Smaller data sets go along with the other arguments: the store costs more than a copy.
+_LEAST_STORED_BYTES = 2**16
+
+
+class ObjectStore:
+    """The driver's side of Ray's object store. Not safe to use from two threads at once."""
+
+    def __init__(self, put: Callable[[Any], Any], kept_data_bytes: int = _KEPT_DATA_BYTES) -> None:
+        """Initializes the store.
+
+        Args:
+          put: Ray's function of this name.
+          kept_data_bytes: most bytes of data sets to keep for calls to come.
+        """
+        self._put = put
+        self._kept_data_bytes = kept_data_bytes
+        # By identity, as to serialise is what is to be saved; an entry goes with the object whose id is its key.
+        self._functions: dict[int, tuple[weakref.ref, Stored]] = {}
+        self._data_sets: collections.OrderedDict[int, tuple[weakref.ref, Any, int]] = collections.OrderedDict()
+        self._data_bytes = 0
+
+    def function(self, block: Any) -> Stored:
+        """A building block in the store."""
+        key = id(block)
+        if key not in self._functions:
+            serialized = transport.serialize_block(block)
+            stored = Stored(hashlib.sha256(serialized).hexdigest(), [self._put(serialized)])
+            self._functions[key] = (weakref.ref(block, lambda _: self._functions.pop(key, None)), stored)
+        return self._functions[key][1]
+
+    def arguments(self, scope: dict[str, Value], arguments: Sequence[Value]) -> tuple[Stored | None, list[Any]]:
+        """Returns what the clients have in common, in the store, and their encoded arguments without it."""
+        common = _shared_tensors(arguments)
+        numbers = {key: Shared(i) for i, key in enumerate(common)}
+
+        def encode_tensor(tensor: tf.Tensor) -> Any:
+            return numbers.get(id(tensor)) or tensor.numpy()
+
+        encoded = [transport.encode(argument, encode_tensor, self.data_set) for argument in arguments]
+        if not common and not scope:
+            return None, encoded
+        parts = tuple(tensor.numpy() for tensor in common.values())
+        reference = self._put(Common(parts, {name: transport.encode(value) for name, value in scope.items()}))
+        return Stored(reference.hex(), [reference]), encoded
+
+    def data_set(self, variant: tf.Tensor) -> Any:
+        """The serialised graph of a data set: a reference to it in the store, or its bytes if these are few."""
+        key = id(variant)
+        if key in self._data_sets:
+            self._data_sets.move_to_end(key)
+            return self._data_sets[key][1]
+        graph = transport.serialize_data_set(variant)
+        # Arrays are read from the store where they lie; bytes would be copied.
+        kept = graph if len(graph) < _LEAST_STORED_BYTES else self._put(np.frombuffer(graph, np.uint8))
+        if transport.is_constant(graph):
+            self._data_sets[key] = (weakref.ref(variant, lambda _: self._forget(key)), kept, len(graph))
+            self._data_bytes += len(graph)
+            while self._data_bytes > self._kept_data_bytes:
+                self._forget(next(iter(self._data_sets)))
+        return kept
+
+    def _forget(self, key: int) -> None:
+        # The object itself stays in Ray's store as long as a call that uses it is under way.
+        _, _, size = self._data_sets.pop(key, (None, None, 0))
+        self._data_bytes -= size
+
+
+def _shared_tensors(arguments: Sequence[Value]) -> dict[int, tf.Tensor]:
+    """The tensors that are in the arguments of more than one client, by their ids."""
+    seen: dict[int, int] = {}
+    shared: dict[int, tf.Tensor] = {}
+    for client, argument in enumerate(arguments):
+        for tensor in _tensors(argument):
+            if seen.setdefault(id(tensor), client) != client:
+                shared[id(tensor)] = tensor
+    return shared
+
+
+def _tensors(value: Value) -> Iterator[tf.Tensor]:
+    if isinstance(value, tuple):
+        for part in value:
+            yield from _tensors(part)
+    elif isinstance(value, tf.Tensor) and value.dtype != tf.variant:
+        yield value
