@@ -101,7 +101,7 @@ class Reference(str):
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
     fake = FakeRay()
-    monkeypatch.setitem(sys.modules, "ray", fake)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "ray", fake)
     return fake
 
 
