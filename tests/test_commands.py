@@ -73,6 +73,8 @@ def test_run_experiment_takes_a_flag_file(tmp_path: pathlib.Path) -> None:
         ("--grid=preset=digits/iid/fed_avg --preset=digits/iid/fed_dyn", "--grid and --preset both give 'preset'"),
         ("--grid=l1=1e-4,-1", "ElasticNet.l1 must be a finite number >= 0, found -1.0"),
         ("--runtime=gpu", "runtime must be one of"),
+        ("--ray_address=auto", "ray_address=auto has no effect: it is for --runtime=ray"),
+        ("--runtime=ray --ray_address=127.0.0.1:1", "found '127.0.0.1:1', where there is none"),
         ("--no_such_flag", "Unknown command line flag 'no_such_flag'"),
         ("stray", "unknown arguments: stray"),
     ],

@@ -101,7 +101,7 @@ class Reference(str):
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
     fake = FakeRay()
-    monkeypatch.setitem(sys.modules, "ray", fake)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "ray", fake)
     return fake
 
 
@@ -151,17 +151,18 @@ def test_an_answer_lost_with_its_node_is_computed_again(fake: FakeRay) -> None:
     assert doubled(executor, 3) == [0, 2, 4]
 
 
-def test_a_client_that_ends_every_worker_is_named(fake: FakeRay) -> None:
+@pytest.mark.parametrize("bad", [1, 7])  # in a shard with others, and alone
+def test_a_client_that_ends_every_worker_is_named(fake: FakeRay, bad: int) -> None:
     executor = ray_clients.RayClientExecutor(2)
 
-    def die_of_seven(worker: int, arguments: Any) -> None:
-        if 7 in arguments:
+    def die_of_bad(worker: int, arguments: Any) -> None:
+        if bad in arguments:
             raise Lost("out of memory")
 
-    fake.fate = die_of_seven
-    with pytest.raises(tff_fen.runtime.ClientWorkError, match=r"client 7 \(of 10.*Lost: out of memory") as caught:
+    fake.fate = die_of_bad
+    with pytest.raises(tff_fen.runtime.ClientWorkError, match=rf"client {bad} \(of 10.*Lost: out of memory") as caught:
         doubled(executor, 10)
-    assert caught.value.client == 7
+    assert caught.value.client == bad
     assert fake.workers <= 2 + 1 + ray_clients._MOST_LOSSES
 
 

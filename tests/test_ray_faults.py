@@ -87,6 +87,21 @@ def test_a_node_killed_in_mid_round_changes_no_bit(tmp_path: pathlib.Path) -> No
     assert done.returncode == 0 and "the same bits" in done.stdout, done.stderr
 
 
+def test_ctrl_c_finishes_the_round_of_an_experiment(tmp_path: pathlib.Path) -> None:
+    """In a terminal it reaches Ray's processes too."""
+    errors = tmp_path / "errors"
+    with errors.open("w") as stream:
+        process = subprocess.Popen(
+            [sys.executable, "run_experiment.py", "--preset=digits/iid/algorithm_3", "--rounds=100000", "--noplots",
+             "--runtime=ray", f"--output={tmp_path / 'out'}"],
+            cwd=ray_processes.ROOT, stdout=subprocess.DEVNULL, stderr=stream, start_new_session=True,
+        )  # fmt: skip
+    ray_processes.await_true(lambda: "round 1/" in errors.read_text() or process.poll() is not None, 120)
+    os.killpg(process.pid, signal.SIGINT)
+    process.wait(60)
+    assert "Interrupted; all finished rounds are saved." in errors.read_text()
+
+
 def test_an_experiment_on_ray_has_the_bits_of_one_in_process(tmp_path: pathlib.Path) -> None:
     for runtime in ("ray", "inprocess"):
         done = subprocess.run(
