@@ -35,6 +35,8 @@ def write_run(
       **changes: values beside the preset's.
     """
     values = (presets.load_preset(preset).values if preset else {}) | changes
+    if rounds is not None and summary:  # one that ended early was asked to
+        values["rounds"] = rounds
     config = ExperimentConfig(**values)
     done = config.rounds if rounds is None else rounds
     parameters = SIZES[config.task]

@@ -388,7 +388,8 @@ def test_every_figure_and_table_names_its_commands(whole: tuple[str, Builder]) -
         assert len(commands) >= len(shown), section.get("id")
         assert all("python make_report.py out" in command for command in commands)
         if section.get("id") == "figure-1":
-            assert "--grid=preset=mnist/iid/scaffold,mnist/iid/fed_dyn,mnist/iid/algorithm_3" in commands[0]
+            assert "--preset=mnist/iid/scaffold --rounds=12" in commands[0]
+            assert "--grid=preset=mnist/iid/fed_dyn,mnist/iid/algorithm_3,mnist/iid/threshold_3" in commands[0]
         if section.get("id") == "privacy":
             assert "--preset=mnist/iid/algorithm_3 --aggregator=dp" in commands[0]
 
