@@ -77,8 +77,10 @@ class _LocalCluster:
             start_new_session=True,
         )
         try:
-            # Ray would give way to all else on the machine; clients in this process do not either.
-            with _environment(MARK, self._folder), _environment("RAY_worker_niceness", "0"):
+            # Ray's workers would give way to all else on the machine, unlike clients in this process. And Ray would
+            # complain on this process's own stderr that, without a dashboard, nobody takes its metrics.
+            settings = {MARK: self._folder, "RAY_worker_niceness": "0", "RAY_BACKEND_LOG_LEVEL": "fatal"}
+            with _environment(**settings):
                 _init(address="local", num_cpus=num_cpus, include_dashboard=False, _temp_dir=self._folder)
         except BaseException:
             self.end()
@@ -120,24 +122,25 @@ atexit.register(end_ray_cluster)
 def _init(**settings: Any) -> None:
     import ray
 
-    with _environment("RAY_USAGE_STATS_ENABLED", "0"), warnings.catch_warnings():
+    with _environment(RAY_USAGE_STATS_ENABLED="0"), warnings.catch_warnings():
         # On what Ray will do about GPUs in versions to come.
         warnings.simplefilter("ignore", FutureWarning)
         ray.init(log_to_driver=False, logging_level=logging.ERROR, **settings)
 
 
 @contextlib.contextmanager
-def _environment(name: str, value: str) -> Iterator[None]:
-    """Sets a variable for the processes that are started meanwhile."""
-    before = os.environ.get(name)
-    os.environ[name] = value
+def _environment(**variables: str) -> Iterator[None]:
+    """Sets variables for the processes that are started meanwhile."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
     try:
         yield
     finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def _check_address(address: str) -> None:

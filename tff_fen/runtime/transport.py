@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 from tensorflow_federated.proto.v0 import computation_pb2
@@ -71,8 +70,7 @@ def decode(value: Any, make_function: Callable[[Function], ClientFunction] | Non
         return make_function(value)
     if isinstance(value, tuple):
         return tuple(decode(part, make_function) for part in value)
-    is_string = isinstance(value, bytes) or (isinstance(value, np.ndarray) and value.dtype == np.object_)
-    return tf.constant(value, tf.string if is_string else None)
+    return tf.constant(value)
 
 
 def serialize_block(block: Any) -> bytes:
