@@ -26,7 +26,7 @@ PY := .venv/bin/python
 REAP := $(PY) tools/reap.py $(PY)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test test-long lint lock lock-check bench paper paper-mnist clean
+.PHONY: help venv run test test-long lint lock lock-check bench paper paper-mnist paper-seeds clean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -63,6 +63,12 @@ paper: venv ## The paper's experiments on a data set: make paper TASK=cifar10 ME
 
 paper-mnist: ## The same on MNIST: eight methods, three splits, 100 rounds each, about an hour; may be stopped and resumed
 	@$(MAKE) --no-print-directory paper TASK=mnist
+
+paper-seeds: venv ## Three seeds each of FedDyn, Algorithm 3, and Algorithm 3 trained through the quantised codec; MNIST
+	@$(REAP) run_experiment.py --output=out/paper/seeds/dense \
+	  --grid=preset=mnist/iid/fed_dyn,mnist/iid/algorithm_3 --grid=seed=0,1,2 $(ARGS)
+	@exec $(REAP) run_experiment.py --output=out/paper/seeds/quantised --preset=mnist/iid/algorithm_3 \
+	  --uplink=quantised:0.015 --grid=seed=0,1,2 $(ARGS)
 
 clean: ## Remove the environment and all caches; results in out/ stay
 	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
