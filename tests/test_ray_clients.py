@@ -320,5 +320,3 @@ def test_the_watchdog_ends_marked_processes_and_removes_the_folder(tmp_path: pat
         for process in (marked, other, watchdog):
             process.kill()
             process.wait()
-
-
