@@ -37,12 +37,17 @@ def draw_accuracy(groups: Sequence[Group]) -> Draw:
 
 def draw_drift(groups: Sequence[Group]) -> Draw:
     """Distance of the local models from their mean, by round."""
+    return _draw_by_round(groups, "aggregator/drift", "drift")
+
+
+def _draw_by_round(groups: Sequence[Group], column: str, label: str) -> Draw:
+    """A column of `metrics.csv` that is not negative, by round."""
 
     def draw(look: Look) -> plt.Figure:
         figure, (ax,) = panels(look, 1)
         for group in groups:
-            _curve(ax, group, look, lambda run: run.table["round"], lambda run: run.table["aggregator/drift"])
-        ax.set(xlabel="round", ylabel="drift", ylim=(0, None))
+            _curve(ax, group, look, lambda run: run.table["round"], lambda run: run.table[column])
+        ax.set(xlabel="round", ylabel=label, ylim=(0, None))
         legend(figure, ax, look)
         return figure
 
@@ -149,16 +154,7 @@ def draw_pareto(groups: Sequence[Group]) -> Draw:
 
 def draw_epsilon(groups: Sequence[Group]) -> Draw:
     """Privacy spent, by round."""
-
-    def draw(look: Look) -> plt.Figure:
-        figure, (ax,) = panels(look, 1)
-        for group in groups:
-            _curve(ax, group, look, lambda run: run.table["round"], lambda run: run.table["dp_epsilon"])
-        ax.set(xlabel="round", ylabel="epsilon spent", ylim=(0, None))
-        legend(figure, ax, look)
-        return figure
-
-    return draw
+    return _draw_by_round(groups, "dp_epsilon", "epsilon spent")
 
 
 def draw_split(counts: np.ndarray) -> Draw:
