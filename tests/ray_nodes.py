@@ -13,10 +13,12 @@ import logging
 import pathlib
 import sys
 import tempfile
+import traceback
 
 import tff_fen
 from tests import ray_processes
 from tests.runtime_suite import assert_same, evaluate_on
+from tff_fen.runtime import ray_cluster
 
 
 def main(folder: pathlib.Path) -> None:
@@ -28,8 +30,10 @@ def main(folder: pathlib.Path) -> None:
         settings = dict(num_cpus=1, include_dashboard=False)
         cluster = Cluster(initialize_head=True, head_node_args=settings)
         try:
+            # Before there is a second node: Ray would connect this process to either, and the one it is on must stay.
+            ray_cluster.connect(cluster.address, num_cpus=1)
             second = cluster.add_node(num_cpus=1)
-            context = tff_fen.runtime.create_ray_context(cluster.address)
+            context = tff_fen.runtime.create_ray_context(cluster.address, num_workers=2)
             workers = context.executor.describe_workers()
             assert len(workers) == 2, workers
             run = ray_processes.fed_dyn(folder)
@@ -41,6 +45,10 @@ def main(folder: pathlib.Path) -> None:
             remaining = context.executor.describe_workers()
             assert len(remaining) == 1 and remaining[0].process_id in {w.process_id for w in workers}
             print("the same bits")
+        except BaseException:
+            # Now, as a round still under way ends the process when Ray is shut down.
+            traceback.print_exc()
+            raise
         finally:
             import ray
 
