@@ -8,10 +8,6 @@ timed in every round; medians and middle halves are over the rounds after the fi
 
 from __future__ import annotations
 
-import os
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
 import collections
 import tempfile
 import time

@@ -9,17 +9,13 @@ and sampling; +- is the standard deviation over seeds.
 
 from __future__ import annotations
 
-import os
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow_federated as tff
 import tqdm
-from absl import app, flags, logging
+from absl import app, flags
 
 import tff_fen
 from tasks import sampling
@@ -278,7 +274,6 @@ def print_quadratics() -> None:
 
 def main(argv: list[str]) -> None:
     del argv
-    logging.set_verbosity(logging.ERROR)
     tff_fen.runtime.set_inprocess_context()
     tasks = [load_task("digits", split="dirichlet:0.3", num_clients=CLIENTS, seed=s) for s in range(_SEEDS.value)]
     model = tasks[0].build_model()

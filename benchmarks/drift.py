@@ -8,10 +8,6 @@ and the rounds until it first stays below a hundredth of its start for good (wit
 
 from __future__ import annotations
 
-import os
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
 from collections.abc import Callable
 from typing import Any
 

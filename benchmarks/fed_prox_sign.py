@@ -9,16 +9,12 @@ gradient (`learning/templates/proximal_client_work.py`), the negative of the ter
 
 from __future__ import annotations
 
-import os
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
-from absl import app, logging
+from absl import app
 
 import tff_fen
 from tasks.registry import load_task
@@ -36,7 +32,6 @@ def distance(process: tff.learning.templates.LearningProcess, data: tf.data.Data
 
 def main(argv: list[str]) -> None:
     del argv
-    logging.set_verbosity(logging.ERROR)
     task = load_task("digits", num_clients=1)
     data = tf.data.Dataset.from_tensor_slices(task.clients[0]).batch(BATCH_SIZE).repeat(EPOCHS)
     model = task.build_model()

@@ -8,10 +8,6 @@ Memory is the resident size of this process and of TFF's worker.
 
 from __future__ import annotations
 
-import os
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
 import gc
 import tempfile
 import time

@@ -8,10 +8,6 @@ Rounds are interleaved; the spread is the range of the middle half. The first tw
 
 from __future__ import annotations
 
-import os
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
 import time
 from typing import Any
 

@@ -11,10 +11,6 @@ size after the first and after the last of these rounds.
 
 from __future__ import annotations
 
-import os
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
 import pathlib
 import tempfile
 import time

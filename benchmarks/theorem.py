@@ -22,10 +22,6 @@ that 30 proximal steps solve it to float32's precision.
 
 from __future__ import annotations
 
-import os
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
 import numpy as np
 import tensorflow as tf
 import tqdm

@@ -19,6 +19,12 @@ def test_penalties_of_weight_zero_have_no_term() -> None:
     assert len(penalties.descent_terms(DELTA, l1=1.0, l2=0.0, lr=tf.constant(0.5))) == 1
 
 
+def test_shrink_is_delta_with_its_l2_term() -> None:
+    l2_term, _ = penalties.descent_terms(DELTA, l1=3.0, l2=0.25, lr=tf.constant(0.5))
+    np.testing.assert_array_equal(penalties.shrink(DELTA, l2=0.25, lr=tf.constant(0.5)), DELTA + l2_term)
+    np.testing.assert_array_equal(penalties.shrink(DELTA, l2=0.0, lr=tf.constant(0.5)), DELTA)
+
+
 def test_soft_threshold_shrinks_and_stops_at_zero() -> None:
     np.testing.assert_array_equal(penalties.soft_threshold(DELTA, tf.constant(0.5)), [-1.5, 0.0, 0.0, 0.0, 1.5])
 

@@ -111,6 +111,8 @@ def train(
     trainable, non_trainable = theta
     proximal = elastic_net.l1_step == "proximal"
     l1 = 0.0 if proximal else elastic_net.l1
+    # Clipping is of the whole gradient, the l2 term with it; without, a factor of delta saves a pass over the weights.
+    l2 = 0.0 if local_training.clip_norm is None else elastic_net.l2
     flat_theta = tf.nest.flatten(trainable)
     # Constant over the round, so scaled once; nothing to add per tensor where there is no correction.
     corrections: list[list[tf.Tensor]] = (
@@ -120,7 +122,7 @@ def train(
     def advance(delta: Tensors, weights: Tensors, descent: Tensors) -> Tensors:
         """One step from `delta`, where `descent` is `-lr * grad L_k(w)`."""
         terms = [
-            [g, *c, *penalties.descent_terms(d, l1, elastic_net.l2, lr)]
+            [g, *c, *penalties.descent_terms(d, l1, l2, lr)]
             for d, g, c in zip(delta, descent, corrections, strict=True)
         ]
         if local_training.clip_norm is not None:
@@ -129,7 +131,8 @@ def train(
             terms = [[t] for t in clipped]
         if local_training.weight_decay:
             terms = [[*t, (-lr * local_training.weight_decay) * w] for t, w in zip(terms, weights, strict=True)]
-        stepped = tuple(tf.add_n([d, *t]) for d, t in zip(delta, terms, strict=True))
+        kept = [penalties.shrink(d, elastic_net.l2 - l2, lr) for d in delta]
+        stepped = tuple(tf.add_n([d, *t]) for d, t in zip(kept, terms, strict=True))
         if proximal:
             stepped = tuple(penalties.soft_threshold(d, lr * elastic_net.l1) for d in stepped)
         return stepped

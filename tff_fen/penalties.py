@@ -20,6 +20,11 @@ def descent_terms(delta: tf.Tensor, l1: float, l2: float, lr: tf.Tensor) -> list
     return terms
 
 
+def shrink(delta: tf.Tensor, l2: float, lr: tf.Tensor) -> tf.Tensor:
+    """Returns `(1 - lr * l2) * delta`: `delta` and the l2 term of `descent_terms` in one pass."""
+    return (1.0 - lr * l2) * delta if l2 else delta
+
+
 def soft_threshold(delta: tf.Tensor, amount: tf.Tensor) -> tf.Tensor:
     """Returns `soft(delta, amount)`, the proximal map of `amount * |.|_1`: shrinks towards 0 and stops there."""
     return delta - tf.clip_by_value(delta, -amount, amount)

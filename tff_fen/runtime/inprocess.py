@@ -123,10 +123,18 @@ def _compile(comp: Any) -> Any:
     return compilation.compile_computation(tff.backends.test.replace_secure_intrinsics_with_bodies(comp))
 
 
-def configure_tensorflow(threads_per_client: int, gpu_memory_growth: bool) -> None:
-    """Sets what can be set only before TensorFlow starts, or warns that it is too late."""
+def configure_tensorflow(threads_per_client: int, gpu_memory_growth: bool, concurrent_ops: int = 0) -> None:
+    """Sets what can be set only before TensorFlow starts, or warns that it is too late.
+
+    Args:
+      threads_per_client: threads of an operation.
+      gpu_memory_growth: whether TensorFlow takes GPU memory as it needs it.
+      concurrent_ops: operations computed at once; 0 leaves it as it is, by default the number of cores.
+    """
     try:
         tf.config.threading.set_intra_op_parallelism_threads(threads_per_client)
+        if concurrent_ops:
+            tf.config.threading.set_inter_op_parallelism_threads(concurrent_ops)
     except RuntimeError:
         found = tf.config.threading.get_intra_op_parallelism_threads()
         warnings.warn(

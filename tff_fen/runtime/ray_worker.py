@@ -82,10 +82,12 @@ class ClientWorker:
         """Initializes the worker.
 
         Args:
-          threads: of a TensorFlow operation.
+          threads: of a TensorFlow operation, and operations at once.
           fetch: reads references of Ray's store.
         """
-        configure_tensorflow(threads, gpu_memory_growth=True)
+        # One client at a time: handing its operations to and fro between cores would take half as much time again, and
+        # cores that other workers are to have.
+        configure_tensorflow(threads, gpu_memory_growth=True, concurrent_ops=threads)
         self._fetch = fetch or _fetch
         self._programs: collections.OrderedDict[str, Program] = collections.OrderedDict()
         # The last one alone: there is one a call, and a call is a few shards.
