@@ -25,18 +25,19 @@ def create_native_context(
     """Starts a TFF C++ worker with whole clients as the unit of parallelism and returns its context.
 
     TFF's default gives every TensorFlow operation of every client all cores; the clients
-    then wait for each other inside each operation. One thread a client and as many
+    then wait for each other inside each operation. One thread a client and about as many
     clients as cores is faster for all but a single large client
     (`python -m benchmarks.local_training` measures both).
 
     Args:
-      max_concurrent_clients: clients computed at once, by default the number of cores.
+      max_concurrent_clients: clients computed at once, by default one more than cores: one of them waits for its data
+        or hands over its result while the others compute.
       threads_per_client: threads for one operation of one client.
       ignore_interrupts: whether the worker survives a Ctrl-C in the terminal, which reaches all
         processes there, so that the script can finish its round. TFF cannot end such a
         worker when the context is dropped; the end of the process does.
     """
-    context = compilation.create_native_context(max_concurrent_clients or len(os.sched_getaffinity(0)))
+    context = compilation.create_native_context(max_concurrent_clients or len(os.sched_getaffinity(0)) + 1)
     # The worker reads its thread count from the environment it is started in, and TFF starts it at the
     # first computation: run one now, so that the variable need not stay set in this process.
     before = os.environ.get(_THREADS_VARIABLE)
