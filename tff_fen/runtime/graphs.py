@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tff_fen.runtime import graph_rewriting
+from tff_fen.runtime import graph_rewriting, pooling
 from tff_fen.runtime.errors import UnsupportedConstructError
 from tff_fen.runtime.graph_rewriting import tensor_node
 from tff_fen.runtime.values import Value, flatten
@@ -44,6 +44,7 @@ class GraphFunction:
         graph_rewriting.isolate_calls(graph_def, proto.initialize_op, f"_inprocess{next(_numbers)}")
         graph_rewriting.cut_control_inputs(graph_def, map(tensor_node, parameters))
         graph_rewriting.keep_ancestors(graph_def, map(tensor_node, fetches))
+        pooling.use_fast_gradients(graph_def)
         placeholders = {node.name: node for node in graph_def.node if node.op == "Placeholder"}
         used = [(i, name) for i, name in enumerate(parameters) if tensor_node(name) in placeholders]
         self._used = [i for i, _ in used]
