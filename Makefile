@@ -26,10 +26,10 @@ PY := .venv/bin/python
 REAP := $(PY) tools/reap.py $(PY)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test test-long lint lock lock-check bench paper paper-mnist paper-seeds clean
+.PHONY: help venv run test test-long lint lock lock-check bench paper paper-mnist paper-seeds paper-baselines clean
 
 help: ## List the targets
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
 
 venv: ## Build .venv from requirements.txt (PYTHON=... names the interpreter)
 	@PYTHON="$(PYTHON)" exec tools/install.sh
@@ -69,6 +69,17 @@ paper-seeds: venv ## Three seeds each of FedDyn, Algorithm 3, and Algorithm 3 tr
 	  --grid=preset=mnist/iid/fed_dyn,mnist/iid/algorithm_3 --grid=seed=0,1,2 $(ARGS)
 	@exec $(REAP) run_experiment.py --output=out/paper/seeds/quantised --preset=mnist/iid/algorithm_3 \
 	  --uplink=quantised:0.015 --grid=seed=0,1,2 $(ARGS)
+
+paper-baselines: venv ## Other ways to send less, and Algorithm 3 by l1; MNIST, about half an hour
+	@$(REAP) run_experiment.py --output=out/paper/pareto/codec --preset=mnist/iid/fed_dyn \
+	  --grid=uplink=float16,quantised:0.015 $(ARGS)
+	@$(REAP) run_experiment.py --output=out/paper/pareto/compression --aggregator=compression \
+	  --grid=preset=mnist/iid/fed_prox,mnist/iid/fed_dyn $(ARGS)
+	@$(REAP) run_experiment.py --output=out/paper/pareto/top_k --preset=mnist/iid/fed_avg --grid=top_k=0.1,0.01 $(ARGS)
+	@$(REAP) run_experiment.py --output=out/paper/l1/subgradient --preset=mnist/iid/algorithm_3 \
+	  --grid=l1=1e-2,1e-3,1e-5 $(ARGS)
+	@exec $(REAP) run_experiment.py --output=out/paper/l1/proximal --preset=mnist/iid/proximal_3 \
+	  --grid=l1=1e-2,1e-3,1e-5 $(ARGS)
 
 clean: ## Remove the environment and all caches; results in out/ stay
 	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
