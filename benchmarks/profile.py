@@ -4,8 +4,8 @@
 
 Two clients of a workload of `benchmarks.runtimes`, one after the other, one epoch: a round of Algorithm 3 in process,
 and the bare floor, each traced by TensorFlow's profiler after two rounds to warm up. `outside` is what is not in any
-operation: TensorFlow's dispatch, the runtime's own Python, and the tracing itself. The floor of a convolutional model may
-have a MaxPoolGrad (slow) in place of a _MklNativeMaxPoolGrad: see `tff_fen/runtime/pooling.py`.
+operation: TensorFlow's dispatch, the runtime's own Python, and the tracing itself. The floor of a convolutional model
+may have a MaxPoolGrad (slow) in place of a _MklNativeMaxPoolGrad: see `tff_fen/runtime/pooling.py`.
 """
 
 from __future__ import annotations

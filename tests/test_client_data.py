@@ -1,6 +1,9 @@
 """Batches: every example once an epoch, partial last batch, orders from seed, round, client and epoch alone."""
 
 import itertools
+import pathlib
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -109,3 +112,29 @@ def test_one_trace_serves_clients_of_all_sizes(batch_size: int) -> None:
     for n in (0, 1, 7, 30):
         assert int(steps(numbered(max(n, 1), 3).take(n))) == n
     assert len(traces) == 1
+
+
+EMPTY_BATCH = """
+import numpy as np, tensorflow as tf, tensorflow_federated as tff
+import tff_fen
+tff_fen.runtime.set_inprocess_context()
+layers = tf.keras.layers
+model = tff.learning.models.functional_model_from_keras(
+    tf.keras.Sequential([layers.InputLayer((8, 8, 1)), layers.Conv2D(4, 3), layers.MaxPool2D(), layers.Flatten(),
+                         layers.Dense(3)]),
+    tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    (tf.TensorSpec([None, 8, 8, 1]), tf.TensorSpec([None], tf.int32)),
+)
+process = tff_fen.build_fed_avg(model, tff_fen.ElasticNet(l2=0.1), tff_fen.LocalTraining(0.1))
+data = [tf.data.Dataset.from_tensors((np.ones([n, 8, 8, 1], np.float32), np.zeros(n, np.int32))) for n in (4, 0)]
+print(process.next(process.initialize(), data).metrics["client_work"]["train"]["contributing_clients"])
+"""
+
+
+def test_a_convolution_never_sees_a_batch_without_rows() -> None:
+    """TensorFlow's kernels would end the process: hence one of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", EMPTY_BATCH], cwd=pathlib.Path(__file__).parent.parent,
+        capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0 and done.stdout == "1\n", done.stderr

@@ -1,6 +1,7 @@
 """The local loop against the NumPy listing, and the facts of the mathematics it must obey."""
 
 import collections
+import dataclasses
 import itertools
 from typing import Any
 
@@ -29,25 +30,26 @@ def correction_like(model: Any) -> tuple[np.ndarray, ...]:
     return tuple((0.1 * rng.normal(size=np.shape(w))).astype(np.float32) for w in model.initial_weights[0])
 
 
+@pytest.mark.parametrize("settings", [ALL_ON, dataclasses.replace(ALL_ON, clip_norm=None)], ids=["clip", "no_clip"])
 @pytest.mark.parametrize("elastic_net", PENALTIES)
 @pytest.mark.parametrize("twin", sorted(TWINS))
-def test_agrees_with_the_listing(twin: str, elastic_net: ElasticNet) -> None:
+def test_agrees_with_the_listing(twin: str, elastic_net: ElasticNet, settings: LocalTraining) -> None:
     """Everything at once: decayed lr, weight decay, clipping that binds, a correction, partial batches."""
     build, loss_and_gradient = TWINS[twin]
     model, data = build(), models.examples(10)
     correction = correction_like(model)
-    result = rounds.run_local(model, data, elastic_net, ALL_ON, round_number=2, correction=correction)
+    result = rounds.run_local(model, data, elastic_net, settings, round_number=2, correction=correction)
     expected = reference.local_steps(
         loss_and_gradient,
         list(model.initial_weights[0]),
-        rounds.batches_of_client(data, ALL_ON, 2),
-        rounds.local_settings(elastic_net, ALL_ON, 2),
+        rounds.batches_of_client(data, settings, 2),
+        rounds.local_settings(elastic_net, settings, 2),
         list(correction),
     )
     rounds.assert_weights_close(result.raw_delta, expected.raw_delta)
     rounds.assert_weights_close(result.delta, expected.delta)
     assert result.num_steps == 9 and result.num_examples == 10 and result.is_finite
-    sizes = [len(y) for _, y in rounds.batches_of_client(data, ALL_ON, 2)]
+    sizes = [len(y) for _, y in rounds.batches_of_client(data, settings, 2)]
     assert result.loss_sum == pytest.approx(np.dot(expected.losses, sizes), rel=1e-5)
     assert result.loss_count == 30.0
     if elastic_net.threshold:

@@ -92,10 +92,39 @@ def test_other_types_and_lone_pools_stay() -> None:
 
 
 def test_all_stays_where_there_is_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [kind])
+    monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: [kind])
     graph_def, _ = gradient_graph(2, 2, "VALID")
     pooling.use_fast_gradients(graph_def)
     assert operations(graph_def) == {"MaxPool", "MaxPoolGrad"}
+
+
+def test_all_stays_where_one_dnn_is_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
+    graph_def, _ = gradient_graph(2, 2, "VALID")
+    pooling.use_fast_gradients(graph_def)
+    assert operations(graph_def) == {"MaxPool", "MaxPoolGrad"}
+
+
+def test_a_gradient_of_another_pool_stays() -> None:
+    with tf.Graph().as_default() as graph:
+        x = tf.zeros([1, 8, 8, 1])
+        pool = tf.nn.max_pool2d(x, 4, 4, "VALID")
+        for size, of in ((2, x), (4, -x)):
+            tf.raw_ops.MaxPoolGrad(
+                orig_input=of, orig_output=pool, grad=pool, ksize=[1, size, size, 1], strides=[1, 4, 4, 1],
+                padding="VALID",
+            )  # fmt: skip
+    graph_def = graph.as_graph_def()
+    pooling.use_fast_gradients(graph_def)
+    assert operations(graph_def) == {"MaxPool", "MaxPoolGrad"}
+
+
+def test_a_layout_left_out_is_the_usual_one() -> None:
+    graph_def, _ = gradient_graph(2, 2, "VALID")
+    for node in graph_def.node:
+        node.attr.pop("data_format", None)
+    pooling.use_fast_gradients(graph_def)
+    assert operations(graph_def) == {"_MklNativeMaxPool", "_MklNativeMaxPoolGrad"}
 
 
 def test_all_stays_where_tensorflow_lacks_them(monkeypatch: pytest.MonkeyPatch) -> None:

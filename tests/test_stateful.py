@@ -277,7 +277,7 @@ def test_a_round_in_which_nobody_contributes(algorithm: str, inner: Any) -> None
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_a_batch_without_rows_is_no_data(algorithm: str) -> None:
-    """One batch of no rows still makes a step, of correction and weight decay: it must count for nothing."""
+    """A step with it would still be one of correction and weight decay: it must count for nothing."""
     # No threshold here: it would hide the small step that must not be sent.
     clients = build(algorithm, None, PENALTIES["plain"], local_training=LocalTraining(0.2, weight_decay=0.1))
     clients.round((0, 1))

@@ -26,10 +26,14 @@ class Batches(Protocol):
 
 
 class DatasetBatches:
-    """The batches of a `tf.data.Dataset` as they come, one pass an epoch."""
+    """The batches of a `tf.data.Dataset` as they come, one pass an epoch; those without rows are left out.
+
+    A mean over no rows is no loss, and some of TensorFlow's kernels for convolutions end the process at such a batch.
+    """
 
     def __init__(self, dataset: tf.data.Dataset, epochs: int) -> None:
-        self._dataset = dataset if epochs == 1 else dataset.repeat(epochs)
+        filled = dataset.filter(lambda *batch: tf.shape(tf.nest.flatten(batch)[0])[0] > 0)
+        self._dataset = filled if epochs == 1 else filled.repeat(epochs)
 
     def fold(self, step: Step, carry: Any) -> Any:
         return _fold_dataset(self._dataset, step, carry)

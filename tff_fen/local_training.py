@@ -59,7 +59,7 @@ class LocalResult(NamedTuple):
         """Returns the result, or one of zeros if anything in it or in `values` is not finite."""
         checked = tf.nest.flatten((self.loss_sum, self.raw_delta, values))
         is_finite = tf.reduce_all(tf.stack([tf.reduce_all(tf.math.is_finite(x)) for x in checked]))
-        # A batch of no rows is a step too, so that deltas without examples are possible: they count for nothing.
+        # A client without examples counts for nothing.
         keep = tf.logical_and(is_finite, self.num_examples > 0)
         zeroed = tf.nest.map_structure(lambda x: tf.where(keep, x, tf.zeros_like(x)), self)
         return zeroed._replace(num_steps=self.num_steps, is_finite=tf.logical_and(self.is_finite, is_finite))

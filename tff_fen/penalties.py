@@ -21,7 +21,10 @@ def descent_terms(delta: tf.Tensor, l1: float, l2: float, lr: tf.Tensor) -> list
 
 
 def shrink(delta: tf.Tensor, l2: float, lr: tf.Tensor) -> tf.Tensor:
-    """Returns `(1 - lr * l2) * delta`: `delta` and the l2 term of `descent_terms` in one pass."""
+    """Returns `(1 - lr * l2) * delta`: `delta` and the l2 term of `descent_terms` in one pass.
+
+    The factor is rounded to float32, which is as if `l2` were off by up to `3e-8 / lr`.
+    """
     return (1.0 - lr * l2) * delta if l2 else delta
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import warnings
@@ -133,8 +134,6 @@ def configure_tensorflow(threads_per_client: int, gpu_memory_growth: bool, concu
     """
     try:
         tf.config.threading.set_intra_op_parallelism_threads(threads_per_client)
-        if concurrent_ops:
-            tf.config.threading.set_inter_op_parallelism_threads(concurrent_ops)
     except RuntimeError:
         found = tf.config.threading.get_intra_op_parallelism_threads()
         warnings.warn(
@@ -144,6 +143,10 @@ def configure_tensorflow(threads_per_client: int, gpu_memory_growth: bool, concu
             RuntimeWarning,
             stacklevel=3,
         )
+    if concurrent_ops:
+        # Too late for this is too late for the above, which has warned.
+        with contextlib.suppress(RuntimeError):
+            tf.config.threading.set_inter_op_parallelism_threads(concurrent_ops)
     try:
         for gpu in tf.config.list_physical_devices("GPU"):
             tf.config.experimental.set_memory_growth(gpu, gpu_memory_growth)

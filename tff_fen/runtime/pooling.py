@@ -4,14 +4,16 @@ TensorFlow has two: its own, and oneDNN's, which remembers where each maximum wa
 ten times as fast. A pass over the graph puts oneDNN's in, but only where it comes by a
 MaxPool before its MaxPoolGrad; in a lowered loop, which has no first operation, the order
 follows the addresses of the nodes and differs from process to process. With the paper's
-CNN a round takes 1.4 times as long where it goes wrong. Here the pair is put in beforehand.
+CNN a round takes 1.4 times as long where it goes wrong. Here the pair is put in beforehand,
+but for those in functions that TFF's compiler has not inlined.
 """
 
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -30,7 +32,8 @@ class _Pair(NamedTuple):
 def use_fast_gradients(graph_def: tf.compat.v1.GraphDef) -> None:
     """Replaces each pair of MaxPool and MaxPoolGrad by oneDNN's, in place, where that can compute it.
 
-    A GPU has kernels of its own: where there is one, the graph stays as it is.
+    A GPU has kernels of its own: where there is one, or oneDNN is switched off (TF_ENABLE_ONEDNN_OPTS=0), the graph
+    stays as it is.
     """
     pairs = list(_pairs(graph_def))
     if pairs and _is_available():
@@ -43,14 +46,22 @@ def _pairs(graph_def: tf.compat.v1.GraphDef) -> Iterator[_Pair]:
     for gradient in graph_def.node:
         if gradient.op == "MaxPoolGrad":
             pool = nodes[tensor_node(gradient.input[1])]
-            attributes = gradient.attr
-            if (
-                pool.op == "MaxPool"
-                and attributes["T"].type == tf.float32.as_datatype_enum
-                and attributes["data_format"].s == b"NHWC"
-                and attributes["padding"].s in (b"VALID", b"SAME")
-            ):
+            # The kernel trusts that the places it is given are those of the same windows of the same tensor.
+            is_pair = pool.op == "MaxPool" and pool.input[0] == gradient.input[0]
+            settings = [_attributes(node) for node in (pool, gradient)]
+            if is_pair and settings[0] == settings[1] and _is_supported(settings[0]):
                 yield _Pair(pool, gradient)
+
+
+def _attributes(node: tf.compat.v1.NodeDef) -> dict[str, Any]:
+    """What a pool and its gradient have to have in common; the layout may be left out of a node."""
+    layout = node.attr["data_format"].s if "data_format" in node.attr else b"NHWC"
+    return {**{name: node.attr[name] for name in ("T", "ksize", "strides", "padding")}, "data_format": layout}
+
+
+def _is_supported(attributes: dict[str, Any]) -> bool:
+    is_float = attributes["T"].type == tf.float32.as_datatype_enum
+    return is_float and attributes["data_format"] == b"NHWC" and attributes["padding"].s in (b"VALID", b"SAME")
 
 
 def _replace(pairs: list[_Pair]) -> None:
@@ -65,8 +76,8 @@ def _replace(pairs: list[_Pair]) -> None:
 
 @functools.cache
 def _is_available() -> bool:
-    """Whether there are no GPUs, and TensorFlow has these operations: a pair is tried."""
-    if tf.config.list_physical_devices("GPU"):
+    """Whether there are no GPUs, oneDNN is not switched off, and TensorFlow has these operations: a pair is tried."""
+    if tf.config.list_logical_devices("GPU") or os.environ.get("TF_ENABLE_ONEDNN_OPTS") == "0":
         return False
     with tf.Graph().as_default() as graph:
         image = tf.zeros([1, 2, 2, 1])
