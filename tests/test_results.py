@@ -9,8 +9,10 @@ import pytest
 from report.groups import Group, group_runs
 from report.paper import Cell, belongs, read_cells
 from report.read import find_runs
+from tests import results_tables
+from tests.results_tables import RESULTS
 
-RESULTS = pathlib.Path(__file__).parent.parent / "results"
+README = pathlib.Path(__file__).parent.parent / "README.md"
 SPLITS = {"iid": "iid", "dirichlet_0.6": "dirichlet:0.6", "dirichlet_0.3": "dirichlet:0.3"}
 
 pytestmark = pytest.mark.skipif(
@@ -87,3 +89,31 @@ def test_three_seeds_send_far_fewer_bytes_at_the_same_accuracy() -> None:
         assert accuracy(sparse) >= accuracy(dense) - 0.002
         for run in sparse.runs:
             assert 4 * run.summary["dense_elements"] / run.summary["uplink_bytes"] >= factor
+
+
+def test_the_tables_of_the_readme_are_those_of_the_results() -> None:
+    lines = [line.strip() for line in README.read_text().splitlines()]
+    for name, table in results_tables.tables().items():
+        for row in table:
+            assert row.strip() in lines, f"{name}: {row!r}; `python -m tests.results_tables` prints all tables"
+
+
+def test_what_the_readme_says_of_l1_and_the_quantiser() -> None:
+    l1 = {g.first.config.l1: g for g in group_runs(find_runs([RESULTS / "l1" / "subgradient"]))}
+    sent = [l1[value].mean(results_tables.sent_bytes) for value in (1e-5, 1e-3, 1e-2)]
+    assert sent == sorted(sent, reverse=True)
+    assert accuracy(l1[1e-2]) < accuracy(l1[1e-3]) < accuracy(l1[1e-5])
+    (quantised,) = [
+        g for g in group_runs(find_runs([RESULTS / "pareto"])) if g.first.config.uplink == "quantised:0.015"
+    ]
+    assert quantised.method == "fed_dyn" and quantised.mean(results_tables.times_fewer) > 80
+
+
+@pytest.mark.parametrize("task", ["cifar10", "cifar100", "shakespeare"])
+def test_other_data_sets_have_ten_rounds_of_fed_dyn_and_algorithm_3(task: str) -> None:
+    found = {g.method: g for g in group_runs(find_runs([RESULTS / task]))}
+    assert set(found) == {"fed_dyn", "algorithm_3"}
+    for group in found.values():
+        assert group.rounds >= 10 and group.truncation
+        (run,) = group.runs
+        assert run.accuracy > 2 * {"cifar10": 0.1, "cifar100": 0.01, "shakespeare": 0.1}[task]
