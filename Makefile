@@ -70,7 +70,7 @@ paper-seeds: venv ## Three seeds each of FedDyn, Algorithm 3, and Algorithm 3 tr
 	@exec $(REAP) run_experiment.py --output=out/paper/seeds/quantised --preset=mnist/iid/algorithm_3 \
 	  --uplink=quantised:0.015 --grid=seed=0,1,2 $(ARGS)
 
-paper-baselines: venv ## Other ways to send less, and Algorithm 3 by l1; MNIST, about half an hour
+paper-baselines: venv ## Other ways to send less, and Algorithm 3 by l1 and threshold; MNIST, about half an hour
 	@$(REAP) run_experiment.py --output=out/paper/pareto/codec --preset=mnist/iid/fed_dyn \
 	  --grid=uplink=float16,quantised:0.015 $(ARGS)
 	@$(REAP) run_experiment.py --output=out/paper/pareto/compression --aggregator=compression \
@@ -78,8 +78,10 @@ paper-baselines: venv ## Other ways to send less, and Algorithm 3 by l1; MNIST, 
 	@$(REAP) run_experiment.py --output=out/paper/pareto/top_k --preset=mnist/iid/fed_avg --grid=top_k=0.1,0.01 $(ARGS)
 	@$(REAP) run_experiment.py --output=out/paper/l1/subgradient --preset=mnist/iid/algorithm_3 \
 	  --grid=l1=1e-2,1e-3,1e-5 $(ARGS)
-	@exec $(REAP) run_experiment.py --output=out/paper/l1/proximal --preset=mnist/iid/proximal_3 \
+	@$(REAP) run_experiment.py --output=out/paper/l1/proximal --preset=mnist/iid/proximal_3 \
 	  --grid=l1=1e-2,1e-3,1e-5 $(ARGS)
+	@exec $(REAP) run_experiment.py --output=out/paper/threshold --preset=mnist/iid/algorithm_3 \
+	  --grid=threshold=2e-3,1e-2 $(ARGS)
 
 clean: ## Remove the environment and all caches; results in out/ stay
 	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

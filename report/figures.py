@@ -145,7 +145,7 @@ def draw_pareto(groups: Sequence[Group]) -> Draw:
             number_points(ax, {i: points[i] for i in shown})
         axes[0].set_ylabel("test accuracy at the end, %")
         if far:
-            axes[1].set_title(f"those within {_NEAR:g} points of the best", fontsize=10)
+            axes[1].set_title(f"those at most {_NEAR:g} point below the best", fontsize=10)
         legend(figure, axes[0], look)
         return figure
 

@@ -73,7 +73,7 @@ def truncated() -> list[str]:
 def baselines() -> list[str]:
     """Other ways to send less on MNIST, IID, and other settings of Algorithm 3; the most accurate first."""
     lines = [f"{'':<52} accuracy      MB   fewer"]
-    for group in sorted(read("pareto", "l1"), key=lambda g: -g.mean(lambda r: r.accuracy)):
+    for group in sorted(read("pareto", "l1", "threshold"), key=lambda g: -g.mean(lambda r: r.accuracy)):
         lines.append(
             f"{group.label:<52} {group.mean(lambda r: r.accuracy):>8.2%} {group.mean(sent_bytes) / 1e6:7.1f} "
             f"{group.mean(times_fewer):7.2f}"
