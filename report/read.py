@@ -109,6 +109,11 @@ class Run:
         return int(self.bytes_by_round.sum())
 
     @property
+    def dense_bytes(self) -> int:
+        """What they would have sent with every element as float32."""
+        return 4 * self.summary["dense_elements"]
+
+    @property
     def non_zero_share(self) -> float:
         """Of all elements of all messages."""
         return self.summary["non_zeros"] / max(self.summary["dense_elements"], 1)
@@ -211,9 +216,7 @@ def _read_rows(path: pathlib.Path) -> tuple[list[str], list[list[str]]]:
     header, *rows = [*csv.reader(_read_text(path).splitlines())] or [[]]
     for number, row in enumerate(rows, 2):
         if len(row) != len(header):
-            raise ReportError(
-                f"{path} is damaged: line {number} has {len(row)} fields of {len(header)}. {_AGAIN}"
-            )
+            raise ReportError(f"{path} is damaged: line {number} has {len(row)} fields of {len(header)}. {_AGAIN}")
     return header, rows
 
 

@@ -140,7 +140,8 @@ def pareto_table(groups: Sequence[Group]) -> str:
     rows = [
         [
             str(i + 1), name_of(group), "yes" if i in front else "", with_spread(group, megabytes_sent, 2),
-            fewer(group.mean(_dense_bytes), group.mean(lambda r: r.bytes_sent)), accuracy(group), str(len(group.runs)),
+            fewer(group.mean(lambda r: r.dense_bytes), group.mean(lambda r: r.bytes_sent)), accuracy(group),
+            str(len(group.runs)),
         ]
         for i, group in enumerate(groups)
     ]  # fmt: skip
@@ -177,7 +178,7 @@ def all_runs_table(groups: Sequence[Group]) -> str:
                     name_of(group), page.escape(run.name), str(run.config.seed), str(run.rounds),
                     "-" if math.isnan(run.accuracy) else f"{100 * run.accuracy:.2f}", f"{run.summary['non_zeros']:,}",
                     fewer(run.summary["dense_elements"], run.summary["non_zeros"]), f"{run.bytes_sent / 1e6:,.2f}",
-                    fewer(_dense_bytes(run), run.bytes_sent), page.escape("; ".join(counted)),
+                    fewer(run.dense_bytes, run.bytes_sent), page.escape("; ".join(counted)),
                     f"<code>{page.escape(command_of(run))}</code>",
                 ])  # fmt: skip
     header = [
@@ -204,7 +205,3 @@ def missing_cells(cells: Sequence[paper.Cell], comparisons: Sequence[paper.Compa
     if not listed:
         return ""
     return f"No runs for {listed}. Each is made by a command as `python run_experiment.py --preset={example}`."
-
-
-def _dense_bytes(run: Run) -> float:
-    return 4 * run.summary["dense_elements"]

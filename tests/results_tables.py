@@ -5,11 +5,13 @@ from __future__ import annotations
 import pathlib
 from collections.abc import Callable
 
+from report.figures import megabytes_sent
 from report.groups import DATA_SETS, METHODS, Group, group_runs, split_title
-from report.paper import read_cells
+from report.paper import Cell, read_cells
 from report.read import Run, find_runs
 
 RESULTS = pathlib.Path(__file__).parent.parent / "results"
+SPLITS = {"iid": "iid", "dirichlet_0.6": "dirichlet:0.6", "dirichlet_0.3": "dirichlet:0.3"}
 MNIST_METHODS = [
     "fed_prox", "scaffold", "fed_dyn", "algorithm_1", "algorithm_2", "algorithm_3", "threshold_3", "proximal_3",
 ]  # fmt: skip
@@ -20,29 +22,34 @@ def read(*folders: str) -> list[Group]:
     return group_runs(find_runs([RESULTS / folder for folder in folders]))
 
 
-def sent_bytes(run: Run) -> float:
-    """Uplink, control changes too."""
-    return run.summary["uplink_bytes"] + run.summary.get("uplink_control_bytes", 0)
+def mnist_cells(split: str) -> dict[str, Cell]:
+    """MNIST's row of the paper's Table 2 by method."""
+    return {c.key: c for c in read_cells() if (c.table, c.data_set, c.split) == (2, "MNIST", split)}
+
+
+def accuracy(group: Group) -> float:
+    """Mean over the seeds."""
+    return group.mean(lambda run: run.accuracy)
+
+
+def non_zeros(group: Group) -> float:
+    """Mean over the seeds."""
+    return group.mean(lambda run: run.summary["non_zeros"])
 
 
 def times_fewer(run: Run) -> float:
-    """Than all elements as float32."""
-    return 4 * run.summary["dense_elements"] / sent_bytes(run)
+    """Bytes, than all elements as float32."""
+    return run.dense_bytes / run.bytes_sent
 
 
 def mnist(split: str) -> list[str]:
     """Accuracy and what is sent on a split of MNIST; non-zeros in 10^7, with the paper's."""
-    printed = {c.key: c.printed for c in read_cells() if (c.table, c.data_set, c.split) == (2, "MNIST", split)}
-    groups = {g.method: g for g in read("mnist") if g.scenario.split == split.replace("_", ":") and not g.differences}
-    title = split_title(split.replace("_", ":"))
-    lines = [f"{title:<24} accuracy non-zeros  paper      MB  fewer"]
+    printed = {method: cell.printed for method, cell in mnist_cells(split).items()}
+    groups = {g.method: g for g in read("mnist") if g.scenario.split == SPLITS[split] and not g.differences}
+    lines = [f"{split_title(SPLITS[split]):<24} accuracy non-zeros  paper      MB  fewer"]
     for method in MNIST_METHODS:
-        group = groups[method]
-        mean = group.mean
-        lines.append(
-            f"{METHODS[method]:<24} {mean(lambda r: r.accuracy):>8.2%} {mean(_non_zeros) / 1e7:9.2f} "
-            f"{printed.get(method, ''):>6} {mean(sent_bytes) / 1e6:7.1f} {mean(times_fewer):6.2f}"
-        )
+        counts = f"{non_zeros(groups[method]) / 1e7:9.2f} {printed.get(method, ''):>6}"
+        lines.append(f"{METHODS[method]:<24} {_row(groups[method], counts, 1)}")
     return lines
 
 
@@ -50,11 +57,9 @@ def seeds() -> list[str]:
     """Means over three seeds, and standard deviations."""
     lines = [f"{'':<42} {'accuracy':>14} {'MB':>7} {'times fewer':>14}"]
     for group in read("seeds"):
-        codec = group.first.config.uplink or "lossless"
-        name = f"{METHODS[group.method]}, {codec}"
-        accuracy = f"{_spread(group, lambda r: 100 * r.accuracy)} %"
-        sent = group.mean(sent_bytes) / 1e6
-        lines.append(f"{name:<42} {accuracy:>14} {sent:7.2f} {_spread(group, times_fewer):>14}")
+        name = f"{METHODS[group.method]}, {group.first.config.uplink or 'lossless'}"
+        percent = f"{_spread(group, lambda r: 100 * r.accuracy)} %"
+        lines.append(f"{name:<42} {percent:>14} {group.mean(megabytes_sent):7.2f} {_spread(group, times_fewer):>14}")
     return lines
 
 
@@ -63,36 +68,30 @@ def truncated() -> list[str]:
     lines = [f"{'':<50} rounds accuracy non-zeros      MB  fewer"]
     for group in read("cifar10", "cifar100", "shakespeare"):
         name = f"{DATA_SETS[group.scenario.task]}, {split_title(group.scenario.split)}: {METHODS[group.method]}"
-        lines.append(
-            f"{name:<50} {group.rounds:6} {group.mean(lambda r: r.accuracy):>8.2%} "
-            f"{group.mean(_non_zeros) / 1e7:9.3f} {group.mean(sent_bytes) / 1e6:7.2f} {group.mean(times_fewer):6.2f}"
-        )
+        lines.append(f"{name:<50} {group.rounds:6} {_row(group, f'{non_zeros(group) / 1e7:9.3f}', 2)}")
     return lines
 
 
 def baselines() -> list[str]:
     """Other ways to send less on MNIST, IID, and other settings of Algorithm 3; the most accurate first."""
-    lines = [f"{'':<52} accuracy      MB   fewer"]
-    for group in sorted(read("pareto", "l1", "threshold"), key=lambda g: -g.mean(lambda r: r.accuracy)):
-        lines.append(
-            f"{group.label:<52} {group.mean(lambda r: r.accuracy):>8.2%} {group.mean(sent_bytes) / 1e6:7.1f} "
-            f"{group.mean(times_fewer):7.2f}"
-        )
-    return lines
-
-
-def _non_zeros(run: Run) -> float:
-    return run.summary["non_zeros"]
-
-
-def _spread(group: Group, quantity: Callable[[Run], float]) -> str:
-    return f"{group.mean(quantity):.2f} ({group.spread(quantity):.2f})"
+    groups = sorted(read("pareto", "l1", "threshold"), key=lambda group: -accuracy(group))
+    lines = [f"{'':<52} accuracy non-zeros      MB  fewer"]
+    return lines + [f"{group.label:<52} {_row(group, f'{non_zeros(group) / 1e7:9.2f}', 1)}" for group in groups]
 
 
 def tables() -> dict[str, list[str]]:
     """All of them, by name."""
-    found = {f"mnist {split}": mnist(split) for split in ("iid", "dirichlet_0.6", "dirichlet_0.3")}
+    found = {f"mnist {split}": mnist(split) for split in SPLITS}
     return found | {"seeds": seeds(), "truncated": truncated(), "baselines": baselines()}
+
+
+def _row(group: Group, counts: str, digits: int) -> str:
+    """Accuracy, what was counted, megabytes with so many digits, times fewer."""
+    return f"{accuracy(group):8.2%} {counts} {group.mean(megabytes_sent):7.{digits}f} {group.mean(times_fewer):6.2f}"
+
+
+def _spread(group: Group, quantity: Callable[[Run], float]) -> str:
+    return f"{group.mean(quantity):.2f} ({group.spread(quantity):.2f})"
 
 
 if __name__ == "__main__":

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_federated as tff
 
-from tff_fen.runtime import pooling
+from tff_fen.runtime import graphs, pooling
 
 
 def gradient_graph(
@@ -132,3 +133,16 @@ def test_all_stays_where_tensorflow_lacks_them(monkeypatch: pytest.MonkeyPatch) 
     graph_def, _ = gradient_graph(2, 2, "VALID")
     pooling.use_fast_gradients(graph_def)
     assert operations(graph_def) == {"MaxPool", "MaxPoolGrad"}
+
+
+def test_the_graphs_of_tff_get_them() -> None:
+    """A graph as TFF has it, imported as the in-process runtime and Ray's workers do."""
+
+    @tff.tensorflow.computation(tff.TensorType(np.float32, [1, 4, 4, 1]))
+    def gradient(x: tf.Tensor) -> tf.Tensor:
+        return tf.gradients(tf.nn.max_pool2d(x, 2, 2, "VALID"), x)[0]
+
+    function = graphs.GraphFunction(gradient.to_building_block().proto.tensorflow)
+    x = np.arange(16, dtype=np.float32).reshape(1, 4, 4, 1)
+    np.testing.assert_array_equal(np.flatnonzero(function((tf.constant(x),))), [5, 7, 13, 15])
+    assert operations(function._function.graph.as_graph_def()) == {"_MklNativeMaxPool", "_MklNativeMaxPoolGrad"}

@@ -320,3 +320,13 @@ def test_the_watchdog_ends_marked_processes_and_removes_the_folder(tmp_path: pat
         for process in (marked, other, watchdog):
             process.kill()
             process.wait()
+
+
+def test_a_worker_keeps_to_its_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both kinds of TensorFlow's threads: it would else hand operations to cores that are other workers'."""
+    counts = {}
+    for kind in ("intra", "inter"):
+        name = f"set_{kind}_op_parallelism_threads"
+        monkeypatch.setattr(tf.config.threading, name, lambda count, kind=kind: counts.update({kind: count}))
+    ray_worker.ClientWorker(3)
+    assert counts == {"intra": 3, "inter": 3}

@@ -6,14 +6,11 @@ import pathlib
 
 import pytest
 
-from report.groups import Group, group_runs
-from report.paper import Cell, belongs, read_cells
-from report.read import find_runs
-from tests import results_tables
-from tests.results_tables import RESULTS
+from report.groups import Group
+from report.paper import belongs
+from tests.results_tables import RESULTS, SPLITS, accuracy, mnist_cells, non_zeros, read, tables, times_fewer
 
 README = pathlib.Path(__file__).parent.parent / "README.md"
-SPLITS = {"iid": "iid", "dirichlet_0.6": "dirichlet:0.6", "dirichlet_0.3": "dirichlet:0.3"}
 
 pytestmark = pytest.mark.skipif(
     not (RESULTS / "mnist").is_dir(),
@@ -23,17 +20,12 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def groups() -> list[Group]:
-    return group_runs(find_runs([RESULTS / "mnist"]))
-
-
-def cells(split: str) -> dict[str, Cell]:
-    """MNIST's row of the paper's Table 2 by method."""
-    return {c.key: c for c in read_cells() if (c.table, c.data_set, c.split) == (2, "MNIST", split)}
+    return read("mnist")
 
 
 def find(groups: list[Group], split: str, method: str) -> Group:
     """The full run of a cell, with the paper's and the assumed values; the test fails if there is none."""
-    cell = cells(split)[method]
+    cell = mnist_cells(split)[method]
     if not any(g.scenario.task == "mnist" and g.scenario.split == SPLITS[split] for g in groups):
         pytest.skip(f"no runs of MNIST's split {split} are committed; `make paper-mnist` makes them")
     found = [g for g in groups if belongs(g, cell) and not g.differences and g.rounds == cell.rounds]
@@ -41,19 +33,11 @@ def find(groups: list[Group], split: str, method: str) -> Group:
     return found[0]
 
 
-def non_zeros(group: Group) -> float:
-    return group.mean(lambda run: run.summary["non_zeros"])
-
-
-def accuracy(group: Group) -> float:
-    return group.mean(lambda run: run.accuracy)
-
-
 @pytest.mark.parametrize("method", ["fed_prox", "fed_dyn"])
 @pytest.mark.parametrize("split", SPLITS)
 def test_dense_baselines_send_what_the_paper_prints(groups: list[Group], split: str, method: str) -> None:
     here = non_zeros(find(groups, split, method)) / 1e7
-    cell = cells(split)[method]
+    cell = mnist_cells(split)[method]
     assert cell.agrees(here), f"{here} is not {cell.printed} to its last digit"
 
 
@@ -68,7 +52,7 @@ def test_algorithm_3_is_as_accurate_as_fed_dyn_and_sends_far_less(groups: list[G
 @pytest.mark.parametrize("split", SPLITS)
 def test_the_methods_are_ordered_as_in_the_paper(groups: list[Group], split: str) -> None:
     """By non-zeros; methods with the same figure in the paper may come in any order."""
-    published = {method: cell.value for method, cell in cells(split).items()}
+    published = {method: cell.value for method, cell in mnist_cells(split).items()}
     here = {method: non_zeros(find(groups, split, method)) for method in published}
     for fewer in published:
         for more in published:
@@ -79,7 +63,7 @@ def test_the_methods_are_ordered_as_in_the_paper(groups: list[Group], split: str
 def test_three_seeds_send_far_fewer_bytes_at_the_same_accuracy() -> None:
     """Against FedDyn that sends float32, of the same seeds: losslessly, and trained through the quantised codec."""
     by_codec: dict[tuple[str, str | None], Group] = {}
-    for group in group_runs(find_runs([RESULTS / "seeds"])):
+    for group in read("seeds"):
         assert sorted(run.config.seed for run in group.runs) == [0, 1, 2]
         assert all(run.rounds == 100 for run in group.runs)
         by_codec[group.method, group.first.config.uplink] = group
@@ -88,30 +72,28 @@ def test_three_seeds_send_far_fewer_bytes_at_the_same_accuracy() -> None:
         sparse = by_codec["algorithm_3", codec]
         assert accuracy(sparse) >= accuracy(dense) - 0.002
         for run in sparse.runs:
-            assert 4 * run.summary["dense_elements"] / run.summary["uplink_bytes"] >= factor
+            assert times_fewer(run) >= factor
 
 
 def test_the_tables_of_the_readme_are_those_of_the_results() -> None:
     lines = [line.strip() for line in README.read_text().splitlines()]
-    for name, table in results_tables.tables().items():
+    for name, table in tables().items():
         for row in table:
             assert row.strip() in lines, f"{name}: {row!r}; `python -m tests.results_tables` prints all tables"
 
 
 def test_what_the_readme_says_of_l1_and_the_quantiser() -> None:
-    l1 = {g.first.config.l1: g for g in group_runs(find_runs([RESULTS / "l1" / "subgradient"]))}
-    sent = [l1[value].mean(results_tables.sent_bytes) for value in (1e-5, 1e-3, 1e-2)]
+    l1 = {g.first.config.l1: g for g in read("l1/subgradient")}
+    sent = [l1[value].mean(lambda run: run.bytes_sent) for value in (1e-5, 1e-3, 1e-2)]
     assert sent == sorted(sent, reverse=True)
     assert accuracy(l1[1e-2]) < accuracy(l1[1e-3]) < accuracy(l1[1e-5])
-    (quantised,) = [
-        g for g in group_runs(find_runs([RESULTS / "pareto"])) if g.first.config.uplink == "quantised:0.015"
-    ]
-    assert quantised.method == "fed_dyn" and quantised.mean(results_tables.times_fewer) > 80
+    (quantised,) = [g for g in read("pareto") if g.first.config.uplink == "quantised:0.015"]
+    assert quantised.method == "fed_dyn" and quantised.mean(times_fewer) > 80
 
 
 @pytest.mark.parametrize("task", ["cifar10", "cifar100", "shakespeare"])
 def test_other_data_sets_have_ten_rounds_of_fed_dyn_and_algorithm_3(task: str) -> None:
-    found = {g.method: g for g in group_runs(find_runs([RESULTS / task]))}
+    found = {g.method: g for g in read(task)}
     assert set(found) == {"fed_dyn", "algorithm_3"}
     for group in found.values():
         assert group.rounds >= 10 and group.truncation
