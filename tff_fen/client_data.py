@@ -36,7 +36,7 @@ class DatasetBatches:
         self._dataset = filled if epochs == 1 else filled.repeat(epochs)
 
     def fold(self, step: Step, carry: Any) -> Any:
-        return _fold_dataset(self._dataset, step, carry)
+        return fold_dataset(self._dataset, step, carry)
 
 
 class ShuffledMinibatches:
@@ -101,6 +101,10 @@ def load_examples(dataset: tf.data.Dataset) -> Any:
 
     The batches may have any sizes; the one-batch data set is the quickest to read.
     """
+    # Read once, at once: it takes tf.data longer to optimise the graph of the data set than to run it.
+    options = tf.data.Options()
+    options.experimental_optimization.apply_default_optimizations = False
+    dataset = dataset.with_options(options)
     spec = dataset.element_spec
     arrays = tuple(
         tf.TensorArray(s.dtype, size=0, dynamic_size=True, infer_shape=False, element_shape=s.shape)
@@ -111,7 +115,7 @@ def load_examples(dataset: tf.data.Dataset) -> Any:
         count, arrays = carry
         return count + 1, tuple(a.write(count, x) for a, x in zip(arrays, tf.nest.flatten(batch), strict=True))
 
-    _, arrays = _fold_dataset(dataset, append, (0, arrays))
+    _, arrays = fold_dataset(dataset, append, (0, arrays))
     return tf.nest.pack_sequence_as(spec, [a.concat() for a in arrays])
 
 
@@ -124,9 +128,16 @@ def digest(examples: Any) -> tf.Tensor:
     return tf.bitcast(joined, tf.int64)[0]
 
 
-def _fold_dataset(dataset: tf.data.Dataset, step: Step, carry: Any) -> Any:
-    """Folds over a data set with an iterator: `Dataset.reduce` optimises its function anew at every call."""
-    iterator = iter(dataset)
+def fold_dataset(dataset: tf.data.Dataset, step: Step, carry: Any) -> Any:
+    """Returns `carry` after `carry = step(carry, element)` for each element of a data set; in a `tf.function`.
+
+    With an iterator: `Dataset.reduce` optimises its function anew at every call.
+    """
+    # tf.data would tune each client's data set on its own, from a thread that takes up to 16 ms to end, while clients
+    # side by side share the cores. Without, AUTOTUNE in a user's data set stands for tf.data's default.
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    iterator = iter(dataset.with_options(options))
     _, carry = tf.while_loop(
         lambda batch, _: batch.has_value(),
         lambda batch, carry: (iterator.get_next_as_optional(), step(carry, batch.get_value())),

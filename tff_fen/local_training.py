@@ -61,7 +61,8 @@ class LocalResult(NamedTuple):
         is_finite = tf.reduce_all(tf.stack([tf.reduce_all(tf.math.is_finite(x)) for x in checked]))
         # A client without examples counts for nothing.
         keep = tf.logical_and(is_finite, self.num_examples > 0)
-        zeroed = tf.nest.map_structure(lambda x: tf.where(keep, x, tf.zeros_like(x)), self)
+        # A branch, where a select would copy every tensor of a client that is as it should be.
+        zeroed = tf.cond(keep, lambda: self, lambda: tf.nest.map_structure(tf.zeros_like, self))
         return zeroed._replace(num_steps=self.num_steps, is_finite=tf.logical_and(self.is_finite, is_finite))
 
 

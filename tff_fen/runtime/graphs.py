@@ -12,12 +12,15 @@ from typing import Any
 
 import tensorflow as tf
 
-from tff_fen.runtime import graph_rewriting, pooling
+from tff_fen.runtime import graph_rewriting, pooling, reducing
 from tff_fen.runtime.errors import UnsupportedConstructError
 from tff_fen.runtime.graph_rewriting import tensor_node
 from tff_fen.runtime.values import Value, flatten
 
 _numbers = itertools.count()
+
+# What a graph that depends on nothing is made of, once TFF's compiler has folded it.
+_CONSTANT_OPS = {"Const", "Identity", "NoOp"}
 
 
 class GraphFunction:
@@ -44,6 +47,7 @@ class GraphFunction:
         graph_rewriting.isolate_calls(graph_def, proto.initialize_op, f"_inprocess{next(_numbers)}")
         graph_rewriting.cut_control_inputs(graph_def, map(tensor_node, parameters))
         graph_rewriting.keep_ancestors(graph_def, map(tensor_node, fetches))
+        reducing.use_loops(graph_def)
         pooling.use_fast_gradients(graph_def)
         placeholders = {node.name: node for node in graph_def.node if node.op == "Placeholder"}
         used = [(i, name) for i, name in enumerate(parameters) if tensor_node(name) in placeholders]
@@ -63,13 +67,21 @@ class GraphFunction:
             self._function = tf.compat.v1.wrap_function(body, specs) if fetches else None
         indices = iter([fetches.index(name) for name in results])
         self._pack = _packing(proto.result, indices)
+        # Such as the zeros that sums begin with and the weights of an unweighted mean: called once is enough.
+        self._is_constant = {node.op for node in graph_def.node} <= _CONSTANT_OPS
+        self._constant: list[tf.Tensor] | None = None
 
     def __call__(self, argument: Value = ()) -> Value:
         """Returns the result for an argument, both as nested tuples of tensors."""
         if self._function is None:
             return _packed(self._pack, [])
+        if self._constant is not None:
+            return _packed(self._pack, self._constant)
         flat = list(flatten(argument))
-        return _packed(self._pack, self._function(*[flat[i] for i in self._used]))
+        outputs = self._function(*[flat[i] for i in self._used])
+        if self._is_constant and tf.executing_eagerly():
+            self._constant = outputs
+        return _packed(self._pack, outputs)
 
 
 def _tensor_names(binding: Any) -> Iterator[str]:
