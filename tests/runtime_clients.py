@@ -191,12 +191,68 @@ add(
 )
 add("datasets_of_clients_returned", mapped(lambda d: d.map(lambda x: x + 1), INTS), ([int_dataset(1, 2), [4]],))
 add("iterator", tensorflow(lambda d: tf.function(_first)(d), INTS), (int_dataset(4, 5),))
+add("reduce_to_a_state_that_grows", mapped(lambda d: d.reduce(tf.zeros([0], INT), _append), INTS), ([[1, 2], [], [3]],))
+add("reduce_to_a_struct", mapped(lambda d: d.reduce((0, "", 1.0), _collect), INTS), ([[1, 2], [3], []],))
+add("reduce_with_other_arguments", tensorflow(lambda d, x: _polynomial(d, x), INTS, INT), ([1, 2, 3], 5), ([], 5))
+add("reduce_with_a_variable", mapped(lambda d: _running_sum(d), INTS), ([[1, 2, 3], [4, 5], [], [6]],), ([[7]],))
+add("reduce_with_seeded_random", mapped(lambda d: d.reduce(0.0, _add_noise), INTS), ([[1, 2], [3]],), ([[1, 2]],))
+add("reduce_with_nested_seeded_random", mapped(lambda d: _sum_maybe_noise(d), INTS), ([[1, 2]],), ([[1, 2]],))
+add("reduce_strings", mapped(lambda d: d.reduce("", lambda a, b: a + b), tff.SequenceType(np.str_)), ([["a", "b"]],))
+add("reduce_in_a_branch", tensorflow(lambda d, x: _if_positive(d, x), INTS, INT), ([1, 2], 1), ([1, 2], -1))
+add("reduce_in_a_step", tensorflow(lambda d: d.reduce(0, _add_divisors), INTS), ([4, 6],))
+add("reduce_what_was_reduced", mapped(lambda d: _reduce_twice(d), INTS), ([[1, 2, 3], [4]],))
 add("sequence_reduce", lambda: _sequence_reduce(), ([1, 2, 3],), ([],))
 add("sequence_map", lambda: _sequence_map(), ([int_dataset(1, 2, 3), []],))
 
 
 def _first(dataset: tf.data.Dataset) -> tf.Tensor:
     return next(iter(dataset))
+
+
+def _append(state: tf.Tensor, element: tf.Tensor) -> tf.Tensor:
+    return tf.concat([state, [element]], 0)
+
+
+def _collect(state: Any, element: tf.Tensor) -> Any:
+    count, text, product = state
+    return count + 1, text + tf.strings.as_string(element), product * tf.cast(element, tf.float32)
+
+
+def _polynomial(dataset: tf.data.Dataset, x: tf.Tensor) -> tf.Tensor:
+    return dataset.reduce(0, lambda a, b: a * x + b)
+
+
+def _running_sum(dataset: tf.data.Dataset) -> Any:
+    total = tf.Variable(0)
+
+    def step(sums: tf.Tensor, element: tf.Tensor) -> tf.Tensor:
+        return 10 * sums + total.assign_add(element)
+
+    with tf.control_dependencies([dataset.reduce(0, step)]):
+        return total.read_value()
+
+
+def _add_noise(state: tf.Tensor, element: tf.Tensor) -> tf.Tensor:
+    return state + tf.cast(element, tf.float32) * tf.random.uniform([], seed=3)
+
+
+def _sum_maybe_noise(dataset: tf.data.Dataset) -> tf.Tensor:
+    return dataset.reduce(0.0, lambda a, b: tf.cond(b > 1, lambda: _add_noise(a, b), lambda: a))
+
+
+def _if_positive(dataset: tf.data.Dataset, x: tf.Tensor) -> tf.Tensor:
+    return tf.cond(x > 0, lambda: dataset.reduce(x, lambda a, b: a + b), lambda: x)
+
+
+def _add_divisors(state: tf.Tensor, element: tf.Tensor) -> tf.Tensor:
+    candidates = tf.data.Dataset.range(1, 10)
+    count = candidates.reduce(0, lambda n, i: n + tf.cast(element % tf.cast(i, tf.int32) == 0, tf.int32))
+    return 10 * state + count
+
+
+def _reduce_twice(dataset: tf.data.Dataset) -> tf.Tensor:
+    total = dataset.reduce(0, lambda a, b: a + b)
+    return dataset.reduce(0, lambda a, b: 10 * a + total - b)
 
 
 def _sequence_reduce() -> tff.Computation:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.core.framework import dataset_options_pb2
 
 from tests import models
 from tff_fen import client_data
@@ -138,3 +139,30 @@ def test_a_convolution_never_sees_a_batch_without_rows() -> None:
         capture_output=True, text=True, timeout=240, check=False,
     )  # fmt: skip
     assert done.returncode == 0 and done.stdout == "1\n", done.stderr
+
+
+def options_of(read: Any) -> dataset_options_pb2.Options:
+    """What a reading function tells tf.data, all of it."""
+    graph = tf.function(read).get_concrete_function(tf.data.DatasetSpec(tf.TensorSpec([None]))).graph
+    options = dataset_options_pb2.Options()
+    for node in graph.as_graph_def().node:
+        if node.op == "OptionsDataset":
+            options.MergeFromString(node.attr["serialized_options"].s)
+    return options
+
+
+def test_a_clients_data_set_is_not_tuned_nor_rewritten_at_every_reading() -> None:
+    """Either takes longer than a client's small data set."""
+    options = options_of(client_data.load_examples)
+    assert options.autotune_options.HasField("enabled") and not options.autotune_options.enabled
+    optimization = options.optimization_options
+    assert optimization.HasField("apply_default_optimizations") and not optimization.apply_default_optimizations
+    options = options_of(lambda dataset: client_data.DatasetBatches(dataset, 1).fold(lambda n, _: n + 1, 0))
+    assert options.autotune_options.HasField("enabled") and not options.autotune_options.enabled
+
+
+def test_the_settings_of_a_users_data_set_are_kept() -> None:
+    """Such as its own prefetching and parallel maps: numbers and order are the same."""
+    dataset = numbered(10, 3).map(lambda x, y: (x + 1, y), num_parallel_calls=tf.data.AUTOTUNE)
+    seen = batches_of(dataset.prefetch(tf.data.AUTOTUNE), 1, 4, SEED)
+    assert seen == [[i + 1 for i in batch] for batch in batches_of(numbered(10, 3), 1, 4, SEED)]

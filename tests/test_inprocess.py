@@ -151,6 +151,16 @@ def test_graphs_are_imported_once(installed: InProcessContext, monkeypatch: pyte
     assert len(imported) == 1 and len(traces) == 1
 
 
+def test_constants_are_computed_once() -> None:
+    def graph_function(function: Any) -> graphs.GraphFunction:
+        return graphs.GraphFunction(tensorflow(function)().to_building_block().proto.tensorflow)
+
+    zeros = graph_function(lambda: (tf.zeros([2]), 1))
+    assert all(a is b for a, b in zip(zeros(), zeros(), strict=True))
+    random = graph_function(lambda: tf.random.uniform([4]))
+    assert np.any(random() != random())
+
+
 def test_only_what_the_result_needs_is_run() -> None:
     """As in a session, and unlike in a tf.function, which runs all that has side effects."""
 

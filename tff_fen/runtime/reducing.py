@@ -1,57 +1,69 @@
 """Gives `Dataset.reduce`, with which TFF's own algorithms train and evaluate, the speed of a loop.
 
-TensorFlow's operation for it, ReduceDataset, optimises its function anew at every call. That takes tens of
-milliseconds for the step of a small Keras model, at each client in each round. (TFF's worker does not optimise
-functions at all.) Here the operation becomes a call of a function with a loop over the data set, which is optimised
-once, with the rest of the graph; but for those in functions that TFF's compiler has not inlined.
+TensorFlow's operation for it, ReduceDataset, optimises its function anew at every call. That
+takes tens of milliseconds for the step of a small Keras model, at each client in each round;
+TFF's worker does not optimise functions at all. Here the operation becomes a call of a loop
+over the data set, which is optimised once, with the rest of the graph.
+
+Two kinds stay as they are: those in functions that TFF's compiler has not inlined, and those
+whose step has random operations with a seed, which begin anew at every call of ReduceDataset
+and would go on from call to call in a loop.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
 
 from tff_fen import client_data
 
+_FunctionDef = Any
+
 
 def use_loops(graph_def: tf.compat.v1.GraphDef) -> None:
-    """Replaces each ReduceDataset by a loop, in place."""
+    """Replaces each ReduceDataset by a loop, in place, where that changes nothing but the time."""
     functions = {function.signature.name: function for function in graph_def.library.function}
     for node in graph_def.node:
         if node.op == "ReduceDataset":
-            _replace(node, _element_specs(node, functions[node.attr["f"].func.name]), graph_def.library)
+            step = node.attr["f"].func.name
+            if not any(map(_has_seed, _nodes_of(step, functions))):
+                _replace(node, functions[step], graph_def.library)
 
 
-def _element_specs(node: tf.compat.v1.NodeDef, function: Any) -> tuple[tf.TensorSpec, ...]:
-    """The parts of the data set's elements: what the function takes between the state and its other arguments."""
-    start = len(node.attr["Tstate"].list.type)
-    stop = len(function.signature.input_arg) - len(node.attr["Targuments"].list.type)
-    specs = []
-    for i in range(start, stop):
-        shapes = function.arg_attr[i].attr["_output_shapes"].list.shape if i in function.arg_attr else ()
-        dtype = tf.dtypes.as_dtype(function.signature.input_arg[i].type)
-        specs.append(tf.TensorSpec(tf.TensorShape(shapes[0] if shapes else None), dtype))
-    return tuple(specs)
+def _nodes_of(name: str, functions: Mapping[str, _FunctionDef]) -> Iterator[tf.compat.v1.NodeDef]:
+    """The nodes of a function and of all that it calls; functions do not call themselves."""
+    for node in functions[name].node_def:
+        yield node
+        attributes = node.attr.values()
+        called = [a.func.name for a in attributes] + [f.name for a in attributes for f in a.list.func] + [node.op]
+        for other in functions.keys() & called:
+            yield from _nodes_of(other, functions)
 
 
-def _replace(node: tf.compat.v1.NodeDef, element_specs: tuple[tf.TensorSpec, ...], library: Any) -> None:
+def _has_seed(node: tf.compat.v1.NodeDef) -> bool:
+    return any(name in node.attr and node.attr[name].i for name in ("seed", "seed2"))
+
+
+def _replace(node: tf.compat.v1.NodeDef, step_function: _FunctionDef, library: Any) -> None:
     """Turns the node into a call of a loop, which it adds to the library. The inputs and outputs stay as they are."""
-    if not element_specs:
-        return  # TensorFlow has no iterator over elements without parts
     state_specs = [
         tf.TensorSpec(tf.TensorShape(shape), tf.dtypes.as_dtype(dtype))
         for shape, dtype in zip(node.attr["output_shapes"].list.shape, node.attr["Tstate"].list.type, strict=True)
     ]
     others = [tf.dtypes.as_dtype(dtype) for dtype in node.attr["Targuments"].list.type]
-    step_name = node.attr["f"].func.name
+    # The function takes the state, the parts of an element, and the other arguments.
+    element_specs = tuple(_argument_specs(step_function)[len(state_specs) : -len(others) or None])
 
     def reduce(variant: tf.Tensor, *arguments: tf.Tensor) -> list[tf.Tensor]:
         state, other_arguments = arguments[: len(state_specs)], arguments[len(state_specs) :]
 
         def step(state: Any, element: Any) -> tuple[tf.Tensor, ...]:
             stepped = tf.raw_ops.StatefulPartitionedCall(
-                args=[*state, *element, *other_arguments], Tout=[spec.dtype for spec in state_specs], f=step_name
+                args=[*state, *element, *other_arguments],
+                Tout=[spec.dtype for spec in state_specs],
+                f=step_function.signature.name,
             )
             return tuple(tf.ensure_shape(x, spec.shape) for x, spec in zip(stepped, state_specs, strict=True))
 
@@ -71,3 +83,12 @@ def _replace(node: tf.compat.v1.NodeDef, element_specs: tuple[tf.TensorSpec, ...
     node.attr.clear()
     for name, value in call.attr.items():
         node.attr[name].CopyFrom(value)
+
+
+def _argument_specs(function: _FunctionDef) -> list[tf.TensorSpec]:
+    """The types of a function's arguments, with their shapes where these are known."""
+    specs = []
+    for i, argument in enumerate(function.signature.input_arg):
+        shapes = function.arg_attr[i].attr["_output_shapes"].list.shape if i in function.arg_attr else ()
+        specs.append(tf.TensorSpec(tf.TensorShape(shapes[0] if shapes else None), tf.dtypes.as_dtype(argument.type)))
+    return specs
