@@ -3,7 +3,7 @@
     python -m benchmarks.runtimes [--workloads=mnist --workloads=cifar --workloads=overhead] [--rounds=15]
 
 mnist      10 clients of 600 x 784 examples, 5 epochs, batch 10, MLP 784-200-200-10; Algorithm 3 complete, with client
-           states and measurements. Beside it TFF's own FedProx with a Keras model.
+           states and measurements. Beside it TFF's own FedProx with a Keras model, on either runtime.
 cifar      10 clients of 500 images of 32 x 32 x 3, 1 epoch, batch 50, the paper's CNN; Algorithm 3 likewise.
 overhead   a client's work is one addition; 10, 100 and 1000 clients, and the sum of what they return.
 
@@ -274,7 +274,7 @@ def main(argv: list[str]) -> None:
         contenders["floor"] = floor(workload, threads)
         default = tff.backends.native.create_sync_local_cpp_execution_context()
         contenders["TFF FedProx (Keras), native default"] = on(default, stock_fed_prox)
-        contenders["TFF FedProx (Keras), native"] = on(tff_fen.runtime.create_native_context(), stock_fed_prox)
+        contenders |= {f"TFF FedProx (Keras), {name}": on(context, stock_fed_prox) for name, context in runtimes()}
         report("mnist, Algorithm 3, a round", seconds(contenders), "in process")
     if "cifar" in WORKLOADS.value:
         images = cifar()
