@@ -199,6 +199,10 @@ add("reduce_with_seeded_random", mapped(lambda d: d.reduce(0.0, _add_noise), INT
 add("reduce_with_nested_seeded_random", mapped(lambda d: _sum_maybe_noise(d), INTS), ([[1, 2]],), ([[1, 2]],))
 add("reduce_strings", mapped(lambda d: d.reduce("", lambda a, b: a + b), tff.SequenceType(np.str_)), ([["a", "b"]],))
 add("reduce_in_a_branch", tensorflow(lambda d, x: _if_positive(d, x), INTS, INT), ([1, 2], 1), ([1, 2], -1))
+add("reduce_in_a_loop", mapped(tf.function(lambda d: _epochs(d)), INTS), ([[1, 2, 3, 4], [], [5]],))
+add("reduce_in_map_fn", tensorflow(lambda d: _reduce_from(d, tf.constant([0, 1, 2])), INTS), ([1, 2, 3],))
+add("reduce_with_variables_twice", tensorflow(lambda d: _two_passes(d), INTS), *[([1, 2, 3],)] * 30)
+add("reduce_with_a_false_shape", tensorflow(lambda d: d.map(_false_shape).reduce(0, _add_sum), INTS), ([1, 2, 3],))
 add("reduce_in_a_step", tensorflow(lambda d: d.reduce(0, _add_divisors), INTS), ([4, 6],))
 add("reduce_what_was_reduced", mapped(lambda d: _reduce_twice(d), INTS), ([[1, 2, 3], [4]],))
 add("sequence_reduce", lambda: _sequence_reduce(), ([1, 2, 3],), ([],))
@@ -242,6 +246,44 @@ def _sum_maybe_noise(dataset: tf.data.Dataset) -> tf.Tensor:
 
 def _if_positive(dataset: tf.data.Dataset, x: tf.Tensor) -> tf.Tensor:
     return tf.cond(x > 0, lambda: dataset.reduce(x, lambda a, b: a + b), lambda: x)
+
+
+def _epochs(dataset: tf.data.Dataset) -> Any:
+    return tf.while_loop(
+        lambda i, _: i < 3, lambda i, a: (i + 1, dataset.reduce(a, lambda x, y: (10 * x + y) % 10007)), (0, 0)
+    )
+
+
+def _reduce_from(dataset: tf.data.Dataset, starts: tf.Tensor) -> tf.Tensor:
+    return tf.map_fn(lambda start: dataset.reduce(start, lambda a, b: 10 * a + b), starts)
+
+
+def _two_passes(dataset: tf.data.Dataset) -> Any:
+    """What the second pass begins with depends on the first only by its result, which is there before its variables."""
+    matrix, vector = tf.Variable(tf.ones([300, 300])), tf.Variable(tf.ones([300]))
+
+    def step(count: tf.Tensor, element: tf.Tensor) -> tf.Tensor:
+        y = tf.linalg.matvec(matrix, vector) / 1000
+        matrix.assign_sub(tf.tensordot(y, y, 0) / 1000)
+        vector.assign_sub(y / 100)
+        return count + element
+
+    @tf.function
+    def passes(dataset: tf.data.Dataset) -> Any:
+        count = dataset.reduce(dataset.reduce(0, step), step)
+        return count, tf.reduce_sum(tf.linalg.matvec(matrix, vector))
+
+    return passes(dataset)
+
+
+def _false_shape(x: tf.Tensor) -> tf.Tensor:
+    y = tf.range(x)
+    y.set_shape([5])
+    return y
+
+
+def _add_sum(state: tf.Tensor, element: tf.Tensor) -> tf.Tensor:
+    return 10 * state + tf.reduce_sum(element)
 
 
 def _add_divisors(state: tf.Tensor, element: tf.Tensor) -> tf.Tensor:

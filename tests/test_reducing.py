@@ -54,3 +54,28 @@ def test_random_steps_without_a_seed_are_loops() -> None:
 def test_errors_of_a_step_are_raised() -> None:
     with pytest.raises(tf.errors.InvalidArgumentError, match="Integer division by zero"):
         of(reduction(lambda a, b: a // b), 1, 0)
+
+
+def test_a_data_set_may_read_what_a_step_changes() -> None:
+    @tff.tensorflow.computation(tff.SequenceType(np.int32))
+    def changing(dataset: tf.data.Dataset) -> tf.Tensor:
+        offset = tf.Variable(0)
+
+        def step(state: tf.Tensor, element: tf.Tensor) -> tf.Tensor:
+            with tf.control_dependencies([offset.assign_add(100)]):
+                return 1000 * state + element
+
+        return dataset.map(lambda x: x + offset).reduce(0, step)
+
+    function = graphs.GraphFunction(changing.to_building_block().proto.tensorflow)
+    assert {of(function, 1, 2, 3) for _ in range(30)} == {1_102_203}
+
+
+def test_functions_may_be_run_eagerly() -> None:
+    tf.config.run_functions_eagerly(True)
+    try:
+        function = reduction(lambda a, b: 10 * a + b)
+    finally:
+        tf.config.run_functions_eagerly(False)
+    assert of(function, 1, 2, 3) == 123
+    assert "ReduceDataset" not in operations(function)

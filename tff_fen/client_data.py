@@ -138,10 +138,14 @@ def fold_dataset(dataset: tf.data.Dataset, step: Step, carry: Any) -> Any:
     options = tf.data.Options()
     options.autotune.enabled = False
     iterator = iter(dataset.with_options(options))
+
+    def take(batch: Any, carry: Any) -> Any:
+        carry = step(carry, batch.get_value())
+        # In turns, as `Dataset.reduce` does: a data set may read what a step changes.
+        with tf.control_dependencies(tf.nest.flatten(carry)):
+            return iterator.get_next_as_optional(), carry
+
     _, carry = tf.while_loop(
-        lambda batch, _: batch.has_value(),
-        lambda batch, carry: (iterator.get_next_as_optional(), step(carry, batch.get_value())),
-        (iterator.get_next_as_optional(), carry),
-        parallel_iterations=1,
+        lambda batch, _: batch.has_value(), take, (iterator.get_next_as_optional(), carry), parallel_iterations=1
     )
     return carry

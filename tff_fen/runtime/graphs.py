@@ -67,7 +67,7 @@ class GraphFunction:
             self._function = tf.compat.v1.wrap_function(body, specs) if fetches else None
         indices = iter([fetches.index(name) for name in results])
         self._pack = _packing(proto.result, indices)
-        # Such as the zeros that sums begin with and the weights of an unweighted mean: called once is enough.
+        # Such as the weight of every client in an unweighted mean: called once is enough.
         self._is_constant = {node.op for node in graph_def.node} <= _CONSTANT_OPS
         self._constant: list[tf.Tensor] | None = None
 
@@ -79,7 +79,8 @@ class GraphFunction:
             return _packed(self._pack, self._constant)
         flat = list(flatten(argument))
         outputs = self._function(*[flat[i] for i in self._used])
-        if self._is_constant and tf.executing_eagerly():
+        # Scalars only: others could be changed where they lie, by operations such as InplaceAdd.
+        if self._is_constant and tf.executing_eagerly() and all(x.shape.rank == 0 for x in outputs):
             self._constant = outputs
         return _packed(self._pack, outputs)
 

@@ -33,13 +33,17 @@ def use_loops(graph_def: tf.compat.v1.GraphDef) -> None:
 
 
 def _nodes_of(name: str, functions: Mapping[str, _FunctionDef]) -> Iterator[tf.compat.v1.NodeDef]:
-    """The nodes of a function and of all that it calls; functions do not call themselves."""
-    for node in functions[name].node_def:
-        yield node
-        attributes = node.attr.values()
-        called = [a.func.name for a in attributes] + [f.name for a in attributes for f in a.list.func] + [node.op]
-        for other in functions.keys() & called:
-            yield from _nodes_of(other, functions)
+    """The nodes of a function and of all that it calls."""
+    found = {name}
+    to_visit = [name]
+    while to_visit:
+        for node in functions[to_visit.pop()].node_def:
+            yield node
+            attributes = node.attr.values()
+            called = [a.func.name for a in attributes] + [f.name for a in attributes for f in a.list.func] + [node.op]
+            new = (functions.keys() & called) - found
+            found |= new
+            to_visit.extend(new)
 
 
 def _has_seed(node: tf.compat.v1.NodeDef) -> bool:
@@ -53,8 +57,10 @@ def _replace(node: tf.compat.v1.NodeDef, step_function: _FunctionDef, library: A
         for shape, dtype in zip(node.attr["output_shapes"].list.shape, node.attr["Tstate"].list.type, strict=True)
     ]
     others = [tf.dtypes.as_dtype(dtype) for dtype in node.attr["Targuments"].list.type]
-    # The function takes the state, the parts of an element, and the other arguments.
-    element_specs = tuple(_argument_specs(step_function)[len(state_specs) : -len(others) or None])
+    # The function takes the state, the parts of an element, and the other arguments. Only ReduceDataset's own shapes
+    # are to be trusted: nothing checks those of the function's arguments.
+    dtypes = [tf.dtypes.as_dtype(argument.type) for argument in step_function.signature.input_arg]
+    element_specs = tuple(tf.TensorSpec(None, dtype) for dtype in dtypes[len(state_specs) : -len(others) or None])
 
     def reduce(variant: tf.Tensor, *arguments: tf.Tensor) -> list[tf.Tensor]:
         state, other_arguments = arguments[: len(state_specs)], arguments[len(state_specs) :]
@@ -67,15 +73,18 @@ def _replace(node: tf.compat.v1.NodeDef, step_function: _FunctionDef, library: A
             )
             return tuple(tf.ensure_shape(x, spec.shape) for x, spec in zip(stepped, state_specs, strict=True))
 
-        dataset = tf.data.experimental.from_variant(variant, element_specs)
-        return list(client_data.fold_dataset(dataset, step, state))
+        # An operation begins when all of its inputs are there; of a loop, once inlined, that has to be asked for. It
+        # also puts the loop where the operation was if that was in another loop. What an operation does to variables
+        # is done when its results are there: so it is here, with one iteration at a time.
+        with tf.control_dependencies(arguments):
+            dataset = tf.data.experimental.from_variant(variant, element_specs)
+            return list(client_data.fold_dataset(dataset, step, state))
 
+    specs = [tf.TensorSpec([], tf.variant), *state_specs, *[tf.TensorSpec(None, dtype) for dtype in others]]
     with tf.Graph().as_default() as graph:
-        tf.function(reduce, autograph=False)(
-            tf.compat.v1.placeholder(tf.variant, []),
-            *[tf.compat.v1.placeholder(spec.dtype, spec.shape) for spec in state_specs],
-            *[tf.compat.v1.placeholder(dtype) for dtype in others],
-        )
+        # Traced on its own: a call would run it as Python where tf.config.run_functions_eagerly is on.
+        function = tf.function(reduce, autograph=False).get_concrete_function(*specs)
+        function(*[tf.compat.v1.placeholder(spec.dtype, spec.shape) for spec in specs])
     loop = graph.as_graph_def()
     (call,) = (n for n in loop.node if n.op == "StatefulPartitionedCall")
     library.MergeFrom(loop.library)
@@ -83,12 +92,3 @@ def _replace(node: tf.compat.v1.NodeDef, step_function: _FunctionDef, library: A
     node.attr.clear()
     for name, value in call.attr.items():
         node.attr[name].CopyFrom(value)
-
-
-def _argument_specs(function: _FunctionDef) -> list[tf.TensorSpec]:
-    """The types of a function's arguments, with their shapes where these are known."""
-    specs = []
-    for i, argument in enumerate(function.signature.input_arg):
-        shapes = function.arg_attr[i].attr["_output_shapes"].list.shape if i in function.arg_attr else ()
-        specs.append(tf.TensorSpec(tf.TensorShape(shapes[0] if shapes else None), tf.dtypes.as_dtype(argument.type)))
-    return specs
