@@ -142,7 +142,7 @@ def fold_dataset(dataset: tf.data.Dataset, step: Step, carry: Any) -> Any:
     def take(batch: Any, carry: Any) -> Any:
         carry = step(carry, batch.get_value())
         # In turns, as `Dataset.reduce` does: a data set may read what a step changes.
-        with tf.control_dependencies(tf.nest.flatten(carry)):
+        with tf.control_dependencies(list(filter(tf.is_tensor, tf.nest.flatten(carry)))):
             return iterator.get_next_as_optional(), carry
 
     _, carry = tf.while_loop(
