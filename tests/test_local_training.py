@@ -1,6 +1,7 @@
 """The local loop against the NumPy listing, and the facts of the mathematics it must obey."""
 
 import collections
+import contextlib
 import dataclasses
 import itertools
 from typing import Any
@@ -8,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_federated as tff
 
+import tff_fen
 from tests import models, reference, rounds
 from tff_fen import ElasticNet, LocalTraining, local_training
 
@@ -30,15 +33,20 @@ def correction_like(model: Any) -> tuple[np.ndarray, ...]:
     return tuple((0.1 * rng.normal(size=np.shape(w))).astype(np.float32) for w in model.initial_weights[0])
 
 
+@pytest.mark.parametrize("runtime", ["native", "inprocess"])
 @pytest.mark.parametrize("settings", [ALL_ON, dataclasses.replace(ALL_ON, clip_norm=None)], ids=["clip", "no_clip"])
 @pytest.mark.parametrize("elastic_net", PENALTIES)
 @pytest.mark.parametrize("twin", sorted(TWINS))
-def test_agrees_with_the_listing(twin: str, elastic_net: ElasticNet, settings: LocalTraining) -> None:
+def test_agrees_with_the_listing(twin: str, elastic_net: ElasticNet, settings: LocalTraining, runtime: str) -> None:
     """Everything at once: decayed lr, weight decay, clipping that binds, a correction, partial batches."""
     build, loss_and_gradient = TWINS[twin]
     model, data = build(), models.examples(10)
     correction = correction_like(model)
-    result = rounds.run_local(model, data, elastic_net, settings, round_number=2, correction=correction)
+    with contextlib.ExitStack() as stack:
+        if runtime == "inprocess":  # whose steps are loops of its own
+            context = tff_fen.runtime.create_inprocess_context()
+            stack.enter_context(tff.framework.get_context_stack().install(context))
+        result = rounds.run_local(model, data, elastic_net, settings, round_number=2, correction=correction)
     expected = reference.local_steps(
         loss_and_gradient,
         list(model.initial_weights[0]),
@@ -55,6 +63,33 @@ def test_agrees_with_the_listing(twin: str, elastic_net: ElasticNet, settings: L
     if elastic_net.threshold:
         zeros = sum(int((d == 0).sum()) for d in expected.delta)
         assert 0 < zeros < sum(d.size for d in expected.delta), "the threshold must bite, but not everywhere"
+
+
+@pytest.mark.parametrize("settings", [ALL_ON, dataclasses.replace(ALL_ON, clip_norm=None)], ids=["clip", "no_clip"])
+def test_an_embedding_moves_where_it_is_looked_up(settings: LocalTraining) -> None:
+    """With weight decay off, what was not looked up stays exactly where it was, penalties or not."""
+    rng = np.random.default_rng(3)
+    weights = tuple(rng.normal(size=shape).astype(np.float32) for shape in ((11, 3), (15, 4)))
+
+    @tf.function
+    def predict(weights: Any, x: tf.Tensor, training: bool = True) -> tf.Tensor:
+        (embedding, kernel), _ = weights
+        return tf.matmul(tf.reshape(tf.gather(embedding, x), [-1, 15]), kernel)
+
+    @tf.function
+    def loss(output: tf.Tensor, label: tf.Tensor, sample_weight: Any = None) -> tf.Tensor:
+        return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(label, output))
+
+    spec = (tf.TensorSpec([None, 5], tf.int32), tf.TensorSpec([None], tf.int32))
+    model = tff.learning.models.FunctionalModel(
+        initial_weights=(weights, ()), predict_on_batch_fn=predict, loss_fn=loss, input_spec=spec
+    )
+    x = np.arange(50, dtype=np.int32).reshape(10, 5) % 6
+    data = x, np.arange(10, dtype=np.int32) % 4
+    elastic_net = ElasticNet(l1=1e-3, l2=0.1)
+    result = rounds.run_local(model, data, elastic_net, dataclasses.replace(settings, weight_decay=0.0))
+    embedding = np.asarray(result.delta[0])
+    assert np.all(embedding[:6]) and not np.any(embedding[6:])
 
 
 def test_data_sets_own_batches() -> None:

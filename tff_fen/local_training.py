@@ -8,8 +8,9 @@ and, with the proximal step, the same without the l1 term followed by
 
 The loop carries `delta = w - theta`, not `w`: what is penalised and sent is never the
 difference of two large numbers, and a coordinate that nothing moves stays exactly 0.
-A step's terms are summed by one `tf.add_n`, which reads many tensors and writes one;
-outside a fusing compiler the passes over the weights are most of a small model's step.
+A step's terms are summed by one `tf.add_n`, which reads many tensors and writes one, and all
+that treats every weight alike is marked (`elementwise.py`): passes over the weights are half of
+a small model's step.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_fen import client_data, penalties
+from tff_fen import client_data, elementwise, penalties
 from tff_fen.config import ElasticNet, LocalTraining
 
 
@@ -71,6 +72,7 @@ Tensors = tuple[tf.Tensor, ...]
 
 class _Carry(NamedTuple):
     delta: Tensors
+    weights: Tensors  # theta + delta
     num_steps: tf.Tensor
     num_examples: tf.Tensor
     loss_sum: tf.Tensor
@@ -115,32 +117,40 @@ def train(
     # Clipping is of the whole gradient, the l2 term with it; without, a factor of delta saves a pass over the weights.
     l2 = 0.0 if local_training.clip_norm is None else elastic_net.l2
     flat_theta = tf.nest.flatten(trainable)
-    # Constant over the round, so scaled once; nothing to add per tensor where there is no correction.
-    corrections: list[list[tf.Tensor]] = (
-        [[] for _ in flat_theta] if correction is None else [[-lr * c] for c in tf.nest.flatten(correction)]
-    )
+    # Constant over the round, so scaled once.
+    corrections: list[Tensors] = [] if correction is None else [tuple(-lr * c for c in tf.nest.flatten(correction))]
 
-    def advance(delta: Tensors, weights: Tensors, descent: Tensors) -> Tensors:
-        """One step from `delta`, where `descent` is `-lr * grad L_k(w)`."""
-        terms = [
-            [g, *c, *penalties.descent_terms(d, l1, l2, lr)]
-            for d, g, c in zip(delta, descent, corrections, strict=True)
-        ]
-        if local_training.clip_norm is not None:
-            # All terms are times -lr, and so is the bound: the factor is that of the plain gradient.
-            clipped, _ = tf.clip_by_global_norm([tf.add_n(t) for t in terms], lr * local_training.clip_norm)
-            terms = [[t] for t in clipped]
+    def penalised(lr: tf.Tensor, delta: tf.Tensor, *terms: tf.Tensor) -> tuple[tf.Tensor]:
+        """`-lr` times the gradient with its penalties, to be clipped."""
+        return (tf.add_n([*terms, *penalties.descent_terms(delta, l1, l2, lr)]),)
+
+    def move(
+        lr: tf.Tensor, clip_factor: tf.Tensor, theta: tf.Tensor, delta: tf.Tensor, *terms: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """The new delta, by `terms` of `-lr` times the gradient, and the new w."""
+        if local_training.clip_norm is None:
+            terms = (*terms, *penalties.descent_terms(delta, l1, l2, lr))
+        else:
+            terms = tuple(clip_factor * t for t in terms)
         if local_training.weight_decay:
-            terms = [[*t, (-lr * local_training.weight_decay) * w] for t, w in zip(terms, weights, strict=True)]
-        kept = [penalties.shrink(d, elastic_net.l2 - l2, lr) for d in delta]
-        stepped = tuple(tf.add_n([d, *t]) for d, t in zip(kept, terms, strict=True))
+            terms = (*terms, (-lr * local_training.weight_decay) * (theta + delta))
+        moved = tf.add_n([penalties.shrink(delta, elastic_net.l2 - l2, lr), *terms])
         if proximal:
-            stepped = tuple(penalties.soft_threshold(d, lr * elastic_net.l1) for d in stepped)
-        return stepped
+            moved = penalties.soft_threshold(moved, lr * elastic_net.l1)
+        return moved, theta + moved
+
+    def advance(delta: Tensors, descent: Tensors) -> list[Tensors]:
+        """One step, where `descent` is `-lr * grad L_k(w)`: the new delta and the new w."""
+        terms, clip_factor = [descent, *corrections], tf.constant(1.0)
+        if local_training.clip_norm is not None:
+            terms = elementwise.map_tensors(penalised, [lr], delta, *terms)
+            # All terms are times -lr, and so is the bound: the factor is that of the plain gradient.
+            clip_factor = _clip_factor(terms[0], lr * local_training.clip_norm)
+        return elementwise.map_tensors(move, [lr, clip_factor], flat_theta, delta, *terms)
 
     def step(carry: _Carry, batch: Any) -> _Carry:
         x, y = (batch["x"], batch["y"]) if isinstance(batch, Mapping) else batch
-        weights = tuple(t + d for t, d in zip(flat_theta, carry.delta, strict=True))
+        weights = carry.weights
         with tf.GradientTape() as tape:
             tape.watch(weights)
             packed = tf.nest.pack_sequence_as(trainable, weights)
@@ -149,8 +159,10 @@ def train(
         descent = tape.gradient(loss, weights, output_gradients=-lr, unconnected_gradients=tf.UnconnectedGradients.ZERO)
         num_examples = tf.shape(tf.nest.flatten(output)[0])[0]
         batch_output = tff.learning.models.BatchOutput(loss=loss, predictions=output, num_examples=num_examples)
+        new_delta, new_weights = advance(carry.delta, descent)
         return _Carry(
-            delta=advance(carry.delta, weights, descent),
+            delta=new_delta,
+            weights=new_weights,
             num_steps=carry.num_steps + 1,
             num_examples=carry.num_examples + tf.cast(num_examples, tf.int64),
             loss_sum=carry.loss_sum + loss * tf.cast(num_examples, tf.float32),
@@ -161,6 +173,7 @@ def train(
         step,
         _Carry(
             delta=tuple(tf.zeros_like(t) for t in flat_theta),
+            weights=tuple(flat_theta),
             num_steps=tf.constant(0),
             num_examples=tf.constant(0, tf.int64),
             loss_sum=tf.constant(0.0),
@@ -178,3 +191,9 @@ def train(
         metrics_state=end.metrics_state,
         is_finite=tf.constant(True),
     ).keep_if_finite()
+
+
+def _clip_factor(tensors: Tensors, bound: tf.Tensor) -> tf.Tensor:
+    """What `tf.clip_by_global_norm` multiplies the tensors with; NaN if their norm is not finite."""
+    norm = tf.linalg.global_norm(tensors)
+    return bound * tf.minimum(1.0 / norm, 1.0 / bound) + (norm - norm)

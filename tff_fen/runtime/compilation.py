@@ -19,16 +19,40 @@ import tensorflow_federated as tff
 from tensorflow_federated.python.core.environments.tensorflow_backend import tensorflow_tree_transformations
 from tensorflow_federated.python.core.environments.tensorflow_frontend import tensorflow_computation
 
+from tff_fen.runtime import fusing
 
-def compile_computation(comp: Any) -> Any:
-    """Returns a computation in the form that TFF's native runtime takes, its graphs optimised for speed."""
-    desugared, _ = tensorflow_tree_transformations.replace_intrinsics_with_bodies(comp.to_building_block())
+
+def compile_computation(comp: Any, *, keep_marked: bool = False) -> Any:
+    """Returns a computation in the form that TFF's native runtime takes, its graphs optimised for speed.
+
+    Args:
+      comp: the computation.
+      keep_marked: whether functions marked by `elementwise.py` stay functions, for a runtime that knows them.
+    """
+    block = comp.to_building_block()
+    if keep_marked:
+        block, _ = tff.framework.transform_postorder(block, _keep_marked)
+    desugared, _ = tensorflow_tree_transformations.replace_intrinsics_with_bodies(block)
     return tff.backends.native.transform_to_native_form(
         tff.framework.ConcreteComputation(
             computation_proto=desugared.proto, context_stack=tff.framework.get_context_stack()
         ),
         grappler_config=_grappler_config(),
     )
+
+
+def _keep_marked(block: Any) -> tuple[Any, bool]:
+    """A graph in which marked functions will not be inlined, and whether it had any."""
+    if not isinstance(block, tff.framework.CompiledComputation) or not block.proto.HasField("tensorflow"):
+        return block, False
+    graph_def = tf.compat.v1.GraphDef()
+    block.proto.tensorflow.graph_def.Unpack(graph_def)
+    if not fusing.keep_calls(graph_def):
+        return block, False
+    proto = type(block.proto)()
+    proto.CopyFrom(block.proto)
+    proto.tensorflow.graph_def.Pack(graph_def)
+    return tff.framework.CompiledComputation(proto, type_signature=block.type_signature), True
 
 
 def create_native_context(max_concurrent_computation_calls: int) -> tff.framework.SyncExecutionContext:

@@ -11,6 +11,7 @@ import tensorflow_federated as tff
 
 from tff_fen.runtime.clients import ClientFunction
 from tff_fen.runtime.errors import ClientWorkError
+from tff_fen.runtime.graphs import call_flat
 from tff_fen.runtime.values import Value, flatten
 
 # A TensorFlow call costs about as much as a hundred scalar additions inside of one.
@@ -61,7 +62,7 @@ class Fold:
         with self._lock:
             if self._many is None:
                 self._many = self._trace(accumulate)
-        flat = self._many(*flatten((accumulator, *chunk)))
+        flat = call_flat(self._many, list(flatten((accumulator, *chunk))))
         return _unflatten(self._types[0], iter(flat))
 
     def _trace(self, accumulate: ClientFunction) -> tf.types.experimental.ConcreteFunction:

@@ -43,7 +43,7 @@ def isolate_calls(graph_def: tf.compat.v1.GraphDef, initialize_op: str, suffix: 
       suffix: what to append to the names of the library's functions; unique in the process.
     """
     _rename_functions(graph_def, suffix)
-    for node in _all_nodes(graph_def):
+    for node in all_nodes(graph_def):
         _make_anonymous(node)
     if initialize_op:
         _wait_for_initialization(graph_def, tensor_node(initialize_op), suffix)
@@ -83,7 +83,8 @@ def _ancestors(graph_def: tf.compat.v1.GraphDef, names: Iterable[str]) -> set[st
     return found
 
 
-def _all_nodes(graph_def: tf.compat.v1.GraphDef) -> Iterator[tf.compat.v1.NodeDef]:
+def all_nodes(graph_def: tf.compat.v1.GraphDef) -> Iterator[tf.compat.v1.NodeDef]:
+    """The nodes of a graph and of the functions in its library."""
     yield from graph_def.node
     for function in graph_def.library.function:
         yield from function.node_def
@@ -101,7 +102,7 @@ def _rename_functions(graph_def: tf.compat.v1.GraphDef, suffix: str) -> None:
             for function in attribute.list.func:
                 function.name = renamed.get(function.name, function.name)
 
-    for node in _all_nodes(graph_def):
+    for node in all_nodes(graph_def):
         node.op = renamed.get(node.op, node.op)
         rename_in(node.attr.values())
     for function in library.function:

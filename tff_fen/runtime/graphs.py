@@ -7,12 +7,12 @@ is its variant tensor. See `values.py`.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
 
-from tff_fen.runtime import graph_rewriting, pooling, reducing
+from tff_fen.runtime import fusing, graph_rewriting, pooling, reducing
 from tff_fen.runtime.errors import UnsupportedConstructError
 from tff_fen.runtime.graph_rewriting import tensor_node
 from tff_fen.runtime.values import Value, flatten
@@ -47,6 +47,7 @@ class GraphFunction:
         graph_rewriting.isolate_calls(graph_def, proto.initialize_op, f"_inprocess{next(_numbers)}")
         graph_rewriting.cut_control_inputs(graph_def, map(tensor_node, parameters))
         graph_rewriting.keep_ancestors(graph_def, map(tensor_node, fetches))
+        fusing.use_loops(graph_def)
         reducing.use_loops(graph_def)
         pooling.use_fast_gradients(graph_def)
         placeholders = {node.name: node for node in graph_def.node if node.op == "Placeholder"}
@@ -55,16 +56,8 @@ class GraphFunction:
         feeds = [name for _, name in used]
         token = proto.session_token_tensor_name
         constants = {token: ""} if token and tensor_node(token) in placeholders else {}
-
-        def body(*arguments: tf.Tensor) -> list[tf.Tensor]:
-            inputs = dict(zip(feeds, arguments, strict=True)) | {n: tf.constant(v) for n, v in constants.items()}
-            outputs = tf.graph_util.import_graph_def(graph_def, inputs, fetches, name="")
-            return [tf.identity(output) for output in outputs]
-
         specs = [_placeholder_spec(placeholders[tensor_node(name)]) for name in feeds]
-        # Out of whatever graph the first call may come from: the function belongs to the process.
-        with tf.init_scope():
-            self._function = tf.compat.v1.wrap_function(body, specs) if fetches else None
+        self._function = import_function(graph_def, feeds, specs, fetches, constants) if fetches else None
         indices = iter([fetches.index(name) for name in results])
         self._pack = _packing(proto.result, indices)
         # Such as the weight of every client in an unweighted mean: called once is enough.
@@ -78,11 +71,47 @@ class GraphFunction:
         if self._constant is not None:
             return _packed(self._pack, self._constant)
         flat = list(flatten(argument))
-        outputs = self._function(*[flat[i] for i in self._used])
+        outputs = call_flat(self._function, [flat[i] for i in self._used])
         # Scalars only: others could be changed where they lie, by operations such as InplaceAdd.
         if self._is_constant and tf.executing_eagerly() and all(x.shape.rank == 0 for x in outputs):
             self._constant = outputs
         return _packed(self._pack, outputs)
+
+
+def import_function(
+    graph_def: tf.compat.v1.GraphDef,
+    feeds: list[str],
+    specs: list[tf.TensorSpec],
+    fetches: list[str],
+    constants: Mapping[str, Any] | None = None,
+) -> Any:
+    """Returns a graph as a concrete function of the tensors named in `feeds`, of these specs, to those in `fetches`.
+
+    Args:
+      graph_def: the graph.
+      feeds: what the function's arguments take the place of.
+      specs: of the arguments.
+      fetches: the results.
+      constants: values for further tensors.
+    """
+
+    def body(*arguments: tf.Tensor) -> list[tf.Tensor]:
+        fixed = {name: tf.constant(value) for name, value in (constants or {}).items()}
+        inputs = dict(zip(feeds, arguments, strict=True)) | fixed
+        outputs = tf.graph_util.import_graph_def(graph_def, inputs, fetches, name="")
+        return [tf.identity(output) for output in outputs]
+
+    # Out of whatever graph the first call may come from: the function belongs to the process.
+    with tf.init_scope():
+        return tf.compat.v1.wrap_function(body, specs)
+
+
+def call_flat(function: Any, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
+    """Returns `function(*tensors)` of a concrete function.
+
+    TensorFlow's own `__call__` checks each argument's type again, which takes as long as the call.
+    """
+    return function._call_flat(tensors, function.captured_inputs)
 
 
 def _tensor_names(binding: Any) -> Iterator[str]:

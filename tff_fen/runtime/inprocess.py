@@ -121,7 +121,9 @@ def set_inprocess_context(
 
 def _compile(comp: Any) -> Any:
     """Compiles for the native runtime; secure sums become plain ones, as in TFF's own test runtime."""
-    return compilation.compile_computation(tff.backends.test.replace_secure_intrinsics_with_bodies(comp))
+    return compilation.compile_computation(
+        tff.backends.test.replace_secure_intrinsics_with_bodies(comp), keep_marked=True
+    )
 
 
 def configure_tensorflow(threads_per_client: int, gpu_memory_growth: bool, concurrent_ops: int = 0) -> None:

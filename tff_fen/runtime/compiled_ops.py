@@ -1,0 +1,220 @@
+"""Functions as operations of TensorFlow: compiled for this processor by LLVM, registered by TensorFlow's C interface.
+
+An operation takes what a call of the function takes, by the same names (`args`, `output`): a node
+that calls the function becomes one of it by another name in `op`. Its outputs lie where an input
+lay that nobody else needs, or in new memory.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import itertools
+import pathlib
+import threading
+from typing import Any
+
+import llvmlite.binding as llvm
+import tensorflow as tf
+
+from tff_fen.runtime.element_loops import Code, ElementFunction
+
+# TensorFlow's C interface as far as machine code calls it: the result, then the arguments.
+_CALLED = {
+    "TF_NewStatus": "ptr ()",
+    "TF_DeleteStatus": "void (ptr)",
+    "TF_SetStatus": "void (ptr, i32, ptr)",
+    "TF_GetInput": "void (ptr, i32, ptr, ptr)",
+    "TF_DeleteTensor": "void (ptr)",
+    "TF_NumDims": "i32 (ptr)",
+    "TF_Dim": "i64 (ptr, i32)",
+    "TF_TensorElementCount": "i64 (ptr)",
+    "TF_TensorData": "ptr (ptr)",
+    "TF_ForwardInputOrAllocateOutput": "ptr (ptr, ptr, i32, i32, ptr, i32, ptr, ptr)",
+    "TF_OpKernelContext_Failure": "void (ptr, ptr)",
+    "TF_NewShapeHandle": "ptr ()",
+    "TF_DeleteShapeHandle": "void (ptr)",
+    "TF_ShapeInferenceContextGetInput": "void (ptr, i32, ptr, ptr)",
+    "TF_ShapeInferenceContextSetOutput": "void (ptr, i32, ptr, ptr)",
+}
+_MOST_DIMENSIONS = 254  # of a tensor of TensorFlow
+_INVALID_ARGUMENT = 3  # TF_INVALID_ARGUMENT
+
+_lock = threading.Lock()
+_numbers = itertools.count()
+_names: dict[str, str] = {}  # by their texts
+# Machine code lives as long as the process: TensorFlow forgets no operation.
+_libraries: list[Any] = []
+
+
+def register(function: ElementFunction) -> str:
+    """Returns the name of an operation that computes the function; equal functions share one."""
+    text = _text(function)
+    with _lock:
+        if text not in _names:
+            name = f"TffFenElementwise{next(_numbers)}"
+            library = _compile(text, name)
+            _register(name, library["compute"], library["infer_shapes"])
+            _libraries.append(library)
+            _names[text] = name
+        return _names[text]
+
+
+def _text(function: ElementFunction) -> str:
+    """The function, with all that TensorFlow needs of an operation, in LLVM's language."""
+    candidates = [
+        f"@group{i} = private constant [{len(g.arguments)} x i32] [{', '.join(f'i32 {a}' for a in g.arguments)}]"
+        for i, g in enumerate(function.groups)
+    ]
+    message = b"The tensors of a group of an elementwise function must have one shape.\0"
+    literal = "".join(f"\\{byte:02X}" for byte in message)
+    return "\n".join(
+        [
+            *[f"declare {kind.replace('(', f'@{name}(', 1)}" for name, kind in _CALLED.items()],
+            *candidates,
+            f'@message = private constant [{len(message)} x i8] c"{literal}"',
+            "define void @compute(ptr %kernel, ptr %context) {",
+            *_compute(function),
+            "}",
+            "define void @infer_shapes(ptr %context, ptr %status) {",
+            *_infer_shapes(function),
+            "}",
+        ]
+    )
+
+
+def _compute(function: ElementFunction) -> list[str]:
+    """What TensorFlow calls to have the operation computed."""
+    code = Code()
+    code.line("%status = call ptr @TF_NewStatus()")
+    code.line(f"%dims = alloca [{_MOST_DIMENSIONS} x i64]")
+    code.line("%forwarded = alloca i32")
+    # Where the tensors are noted that are to be given back at the end, whatever happens.
+    noted = [code.value("alloca ptr") for _ in range(function.num_arguments + function.num_results)]
+    for slot in noted:
+        code.line(f"store ptr null, ptr {slot}")
+    inputs, outputs = noted[: function.num_arguments], noted[function.num_arguments :]
+
+    def fetch(i: int) -> str:
+        code.line(f"call void @TF_GetInput(ptr %context, i32 {i}, ptr {inputs[i]}, ptr %status)")
+        return code.value(f"load ptr, ptr {inputs[i]}")
+
+    sizes = []
+    for number, group in enumerate(function.groups):
+        model = fetch(group.arguments[0])
+        sizes.append(code.value(f"call i64 @TF_TensorElementCount(ptr {model})"))
+        rank = code.value(f"call i32 @TF_NumDims(ptr {model})")
+
+        def copy_dimension(index: str, model: str = model) -> None:
+            i = code.value(f"trunc i64 {index} to i32")
+            dimension = code.value(f"call i64 @TF_Dim(ptr {model}, i32 {i})")
+            code.line(f"store i64 {dimension}, ptr {code.value(f'getelementptr i64, ptr %dims, i64 {index}')}")
+
+        code.loop("0", code.value(f"zext i32 {rank} to i64"), 1, copy_dimension)
+        # Given back first: an input that is held here too is not free to become an output.
+        code.line(f"call void @TF_DeleteTensor(ptr {model})")
+        code.line(f"store ptr null, ptr {inputs[group.arguments[0]]}")
+        for i in group.results:
+            output = code.value(
+                f"call ptr @TF_ForwardInputOrAllocateOutput(ptr %context, ptr @group{number}, "
+                f"i32 {len(group.arguments)}, i32 {i}, ptr %dims, i32 {rank}, ptr %forwarded, ptr %status)"
+            )
+            code.line(f"store ptr {output}, ptr {outputs[i]}")
+            code.leave_if(f"icmp eq ptr {output}, null", "failed")
+    tensors = [fetch(i) for i in range(function.num_arguments)]
+    for group, size in zip(function.groups, sizes, strict=True):
+        for i in group.arguments:
+            count = code.value(f"call i64 @TF_TensorElementCount(ptr {tensors[i]})")
+            code.leave_if(f"icmp ne i64 {count}, {size}", "misshapen")
+    tensors += [code.value(f"load ptr, ptr {slot}") for slot in outputs]
+    elements = [code.value(f"call ptr @TF_TensorData(ptr {tensor})") for tensor in tensors]
+    function.write_loops(code, elements[: function.num_arguments], elements[function.num_arguments :], sizes)
+    code.line("br label %done")
+    code.begin("misshapen")
+    code.line(f"call void @TF_SetStatus(ptr %status, i32 {_INVALID_ARGUMENT}, ptr @message)")
+    code.line("br label %failed")
+    code.begin("failed")
+    code.line("call void @TF_OpKernelContext_Failure(ptr %context, ptr %status)")
+    code.line("br label %done")
+    code.begin("done")
+    for slot in noted:
+        code.line(f"call void @TF_DeleteTensor(ptr {code.value(f'load ptr, ptr {slot}')})")
+    code.line("call void @TF_DeleteStatus(ptr %status)")
+    code.line("ret void")
+    return code.lines
+
+
+def _infer_shapes(function: ElementFunction) -> list[str]:
+    """What TensorFlow calls to know the shapes of the outputs: those of the inputs they are made of."""
+    code = Code()
+    for group in function.groups:
+        shape = code.value("call ptr @TF_NewShapeHandle()")
+        for call, numbers in (("GetInput", group.arguments[:1]), ("SetOutput", group.results)):
+            for i in numbers:
+                code.line(
+                    f"call void @TF_ShapeInferenceContext{call}(ptr %context, i32 {i}, ptr {shape}, ptr %status)"
+                )
+        code.line(f"call void @TF_DeleteShapeHandle(ptr {shape})")
+    code.line("ret void")
+    return code.lines
+
+
+@functools.cache
+def _tensorflow() -> ctypes.CDLL:
+    (path,) = pathlib.Path(tf.sysconfig.get_lib()).glob("libtensorflow_framework.so.*")
+    return ctypes.CDLL(str(path))
+
+
+@functools.cache
+def _compiler() -> Any:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    machine = llvm.Target.from_default_triple().create_target_machine(
+        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=3, jit=True
+    )
+    return llvm.create_lljit_compiler(machine)
+
+
+def _compile(text: str, name: str) -> Any:
+    """Machine code of a text, by the names `compute` and `infer_shapes`."""
+    builder = llvm.JITLibraryBuilder().add_ir(text)
+    for called in _CALLED:
+        builder.import_symbol(called, ctypes.cast(getattr(_tensorflow(), called), ctypes.c_void_p).value)
+    for defined in ("compute", "infer_shapes"):
+        builder.export_symbol(defined)
+    return builder.link(_compiler(), name)
+
+
+def _register(name: str, compute: int, infer_shapes: int) -> None:
+    """Makes machine code an operation of TensorFlow's, on CPUs."""
+    operation = _call("TF_NewOpDefinitionBuilder", name, result=ctypes.c_void_p)
+    for part, spec in (
+        ("Attr", "Tin: list(type)"),
+        ("Attr", "Tout: list(type)"),
+        ("Input", "args: Tin"),
+        ("Output", "output: Tout"),
+    ):
+        _call(f"TF_OpDefinitionBuilderAdd{part}", operation, spec)
+    _call("TF_OpDefinitionBuilderSetShapeInferenceFunction", operation, infer_shapes)
+    _call_checked("TF_RegisterOpDefinition", operation)
+    kernel = _call("TF_NewKernelBuilder", name, "CPU", None, compute, None, result=ctypes.c_void_p)
+    _call_checked("TF_RegisterKernelBuilder", name, kernel)
+
+
+def _call_checked(function: str, *arguments: str | int | None) -> None:
+    """Calls a function of TensorFlow's C interface whose last argument is a status."""
+    status = _call("TF_NewStatus", result=ctypes.c_void_p)
+    _call(function, *arguments, status)
+    code = _call("TF_GetCode", status, result=ctypes.c_int)
+    message = _call("TF_Message", status, result=ctypes.c_char_p)
+    _call("TF_DeleteStatus", status)
+    if code:
+        raise RuntimeError(f"{function} failed: {message.decode()}")
+
+
+def _call(function: str, *arguments: str | int | None, result: Any = None) -> Any:
+    """Calls a function of TensorFlow's C interface with strings, and pointers as numbers."""
+    called = getattr(_tensorflow(), function)
+    called.restype = result
+    called.argtypes = [ctypes.c_char_p if isinstance(a, str) else ctypes.c_void_p for a in arguments]
+    return called(*[a.encode() if isinstance(a, str) else a for a in arguments])

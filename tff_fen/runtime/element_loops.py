@@ -1,0 +1,244 @@
+"""Loops over elements in LLVM's language, for functions of TensorFlow that treat every element alike.
+
+Each operation of a function becomes one instruction on a vector of elements, in the order in
+which the function has them and rounded as TensorFlow rounds: nothing is reassociated, nor
+contracted to a fused multiply-add. So the bits are those of the operations one by one, but memory
+is read and written once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from tff_fen import elementwise
+from tff_fen.runtime.graph_rewriting import tensor_node
+
+# Elements of a vector, as AVX-512 has them; where a processor's vectors are shorter, LLVM takes several.
+_WIDTH = 16
+_VECTOR = f"<{_WIDTH} x float>"
+
+_BINARY = {"Add": "fadd", "AddV2": "fadd", "Sub": "fsub", "Mul": "fmul"}
+_EXTREMES = {"Minimum": "olt", "Maximum": "ogt"}
+_OPERATIONS = {"Const", "Identity", "AddN", "Neg", "Sign", *_BINARY, *_EXTREMES}
+
+
+class UnsupportedFunctionError(Exception):
+    """A function that no loop is made of; the message says why."""
+
+
+class Group(NamedTuple):
+    """Tensors of one shape: a function's arguments, and the results that are made of them, by their numbers."""
+
+    arguments: tuple[int, ...]
+    results: tuple[int, ...]
+
+
+class ElementFunction:
+    """A function of TensorFlow, to be written as loops over elements.
+
+    Attributes:
+      num_arguments: how many arguments it takes.
+      num_results: how many results it has.
+      groups: arguments and results by what is computed together; scalars are in none of them.
+    """
+
+    def __init__(self, function: Any) -> None:
+        """Reads a function.
+
+        Args:
+          function: the `FunctionDef` of a function that `elementwise.map_tensors` has made.
+
+        Raises:
+          UnsupportedFunctionError: if there is more in it than the arithmetic on float32 that is known here.
+        """
+        signature = function.signature
+        self._arguments = [argument.name for argument in signature.input_arg]
+        self._nodes = {node.name: node for node in function.node_def}
+        self._tensors: dict[str, frozenset[str]] = {}
+        self._results = [tensor_node(function.ret[result.name]) for result in signature.output_arg]
+        for node in function.node_def:
+            if node.op not in _OPERATIONS:
+                raise UnsupportedFunctionError(f"{node.name!r} is a {node.op}.")
+        dtypes = {argument.type for argument in (*signature.input_arg, *signature.output_arg)}
+        if dtypes != {tf.float32.as_datatype_enum}:
+            raise UnsupportedFunctionError(f"It takes or returns {[tf.dtypes.as_dtype(d).name for d in dtypes]}.")
+        self.num_arguments, self.num_results = len(self._arguments), len(self._results)
+        self.groups = self._find_groups()
+
+    def _find_groups(self) -> list[Group]:
+        """Results that have an argument in common, directly or through other results, are one group."""
+        groups: list[Group] = []
+        for i, result in enumerate(self._results):
+            arguments, results = {self._arguments.index(name) for name in self._tensors_in(result)}, {i}
+            if not arguments:
+                raise UnsupportedFunctionError(f"Result {i} is made of scalars alone.")
+            for group in [g for g in groups if arguments.intersection(g.arguments)]:
+                groups.remove(group)
+                arguments.update(group.arguments)
+                results.update(group.results)
+            groups.append(Group(tuple(sorted(arguments)), tuple(sorted(results))))
+        return groups
+
+    def _tensors_in(self, name: str) -> frozenset[str]:
+        """The arguments, but for scalars, that a value is made of."""
+        if name not in self._tensors:
+            if name in self._nodes:
+                of_operands = (self._tensors_in(operand) for operand in _operands(self._nodes[name]))
+                self._tensors[name] = frozenset().union(*of_operands)
+            else:
+                self._tensors[name] = frozenset() if name.startswith(elementwise.SCALARS) else frozenset({name})
+        return self._tensors[name]
+
+    def write_loops(self, code: Code, inputs: list[str], outputs: list[str], sizes: list[str]) -> None:
+        """Writes the loops of all groups.
+
+        Args:
+          code: what to write to.
+          inputs: pointers to the elements of each argument.
+          outputs: likewise of each result; where an argument of its group is, a result may be too.
+          sizes: how many elements the tensors of each group have.
+        """
+        # What is the same for all elements comes before the loops, as numbers and as vectors of one number.
+        scalars: dict[str, dict[str, str]] = {"float": {}, _VECTOR: {}}
+        for name, pointer in zip(self._arguments, inputs, strict=True):
+            if not self._tensors_in(name):
+                scalars["float"][name] = code.value(f"load float, ptr {pointer}")
+        for name in self._nodes:
+            if not self._tensors_in(name):
+                self._write(name, "float", scalars["float"], code)
+        for name, value in scalars["float"].items():
+            scalars[_VECTOR][name] = code.broadcast(value)
+        for group, size in zip(self.groups, sizes, strict=True):
+            in_vectors = code.value(f"and i64 {size}, {-_WIDTH}")
+            for kind, start, end, step in ((_VECTOR, "0", in_vectors, _WIDTH), ("float", in_vectors, size, 1)):
+
+                def body(index: str, group: Group = group, kind: str = kind) -> None:
+                    values = dict(scalars[kind])
+                    for i in group.arguments:
+                        values[self._arguments[i]] = code.load(kind, inputs[i], index)
+                    results = [self._write(self._results[i], kind, values, code) for i in group.results]
+                    # After all of the reading: an output may be where an input is.
+                    for i, result in zip(group.results, results, strict=True):
+                        code.store(kind, result, outputs[i], index)
+
+                code.loop(start, end, step, body)
+
+    def _write(self, name: str, kind: str, values: dict[str, str], code: Code) -> str:
+        """Writes the operation of that name, and those it needs, but for what is among `values` already."""
+        if name not in values:
+            node = self._nodes[name]
+            operands = [self._write(operand, kind, values, code) for operand in _operands(node)]
+            values[name] = _write_operation(node, kind, operands, code)
+        return values[name]
+
+
+def _operands(node: Any) -> list[str]:
+    """The names of what an operation computes with; what it waits for besides means nothing to arithmetic."""
+    return [tensor_node(source) for source in node.input if not source.startswith("^")]
+
+
+def _write_operation(node: Any, kind: str, operands: list[str], code: Code) -> str:
+    """Writes one operation and returns the name of its result."""
+    if node.op == "Const":
+        array = tf.make_ndarray(node.attr["value"].tensor)
+        if array.shape or array.dtype != np.float32:
+            raise UnsupportedFunctionError(f"{node.name!r} is a constant {array.dtype}{list(array.shape)}.")
+        return code.literal(float(array), "float")
+    first, *others = operands
+    if node.op in _BINARY:
+        return code.value(f"{_BINARY[node.op]} {kind} {first}, {others[0]}")
+    if node.op in _EXTREMES:
+        extreme = code.select(f"{_EXTREMES[node.op]} {kind} {first}, {others[0]}", kind, first, others[0])
+        return code.keep_nan(first, kind, extreme)
+    if node.op == "AddN":
+        for other in others:
+            first = code.value(f"fadd {kind} {first}, {other}")
+    elif node.op == "Neg":
+        return code.value(f"fneg {kind} {first}")
+    elif node.op == "Sign":
+        zero, one = code.literal(0.0, kind), code.literal(1.0, kind)
+        above, below = (code.select(f"{than} {kind} {first}, {zero}", kind, one, zero) for than in ("ogt", "olt"))
+        return code.keep_nan(first, kind, code.value(f"fsub {kind} {above}, {below}"))
+    return first
+
+
+class Code:
+    """The lines of a function in LLVM's language; `kind` is a type there, `float` or a vector."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._count = 0
+        self._label = ""
+        self.begin("entry")
+
+    def line(self, text: str) -> None:
+        """Adds an instruction that has no result, or names it."""
+        self.lines.append(f"  {text}")
+
+    def value(self, text: str) -> str:
+        """Adds an instruction and returns the name of its result."""
+        self._count += 1
+        self.line(f"%v{self._count} = {text}")
+        return f"%v{self._count}"
+
+    def begin(self, label: str) -> None:
+        """Begins the instructions of a label."""
+        self.lines.append(f"{label}:")
+        self._label = label
+
+    def leave_if(self, condition: str, label: str) -> None:
+        """Goes to a label if an instruction, a comparison, gives true."""
+        holds = self.value(condition)
+        going_on = f"after_{holds[1:]}"
+        self.line(f"br i1 {holds}, label %{label}, label %{going_on}")
+        self.begin(going_on)
+
+    def loop(self, start: str, end: str, step: int, body: Callable[[str], None]) -> None:
+        """Adds `for (i = start; i < end; i += step) body(i)`."""
+        self._count += 1
+        check, inside, after = (f"{name}{self._count}" for name in ("check", "inside", "after"))
+        index, following, before = f"%index{self._count}", f"%following{self._count}", self._label
+        self.line(f"br label %{check}")
+        self.begin(check)
+        # `body` has no labels of its own, so that `inside` is where it ends.
+        self.line(f"{index} = phi i64 [ {start}, %{before} ], [ {following}, %{inside} ]")
+        goes_on = self.value(f"icmp slt i64 {index}, {end}")
+        self.line(f"br i1 {goes_on}, label %{inside}, label %{after}")
+        self.begin(inside)
+        body(index)
+        self.line(f"{following} = add i64 {index}, {step}")
+        self.line(f"br label %{check}")
+        self.begin(after)
+
+    def load(self, kind: str, pointer: str, index: str) -> str:
+        """Reads from the elements at `pointer`, from number `index` on."""
+        address = self.value(f"getelementptr float, ptr {pointer}, i64 {index}")
+        return self.value(f"load {kind}, ptr {address}, align 4")
+
+    def store(self, kind: str, value: str, pointer: str, index: str) -> None:
+        """Writes to the elements at `pointer`, from number `index` on."""
+        address = self.value(f"getelementptr float, ptr {pointer}, i64 {index}")
+        self.line(f"store {kind} {value}, ptr {address}, align 4")
+
+    def select(self, comparison: str, kind: str, if_true: str, if_false: str) -> str:
+        """Chooses element by element."""
+        truth = "i1" if kind == "float" else f"<{_WIDTH} x i1>"
+        return self.value(f"select {truth} {self.value(f'fcmp {comparison}')}, {kind} {if_true}, {kind} {if_false}")
+
+    def keep_nan(self, operand: str, kind: str, result: str) -> str:
+        """The result, but NaN where the operand is."""
+        return self.select(f"uno {kind} {operand}, {operand}", kind, operand, result)
+
+    def broadcast(self, number: str) -> str:
+        """A vector of one number."""
+        first = self.value(f"insertelement {_VECTOR} poison, float {number}, i64 0")
+        return self.value(f"shufflevector {_VECTOR} {first}, {_VECTOR} poison, <{_WIDTH} x i32> zeroinitializer")
+
+    def literal(self, number: float, kind: str) -> str:
+        """A float32 as LLVM reads it: the bits of the same number as a double."""
+        text = f"0x{int(np.float64(np.float32(number)).view(np.uint64)):016X}"
+        return text if kind == "float" else f"<{', '.join([f'float {text}'] * _WIDTH)}>"
