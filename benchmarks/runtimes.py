@@ -8,10 +8,12 @@ cifar      10 clients of 500 images of 32 x 32 x 3, 1 epoch, batch 50, the paper
 overhead   a client's work is one addition; 10, 100 and 1000 clients, and the sum of what they return.
 
 The floor is the local steps alone in a compiled TensorFlow function, on as many threads as in process: no TFF, no data
-sets, no Keras, no metrics, no client states, no measurements, no aggregation. Every native contender has a worker of
-its own, set up by `create_native_context` unless it says "default"; the rounds are interleaved, so that a slow spell of
-the machine hits all. Figures are medians with the range of the middle half; the first two rounds of each are not
-counted. The time of all cores together says more than the clock where others use the machine too.
+sets, no Keras, no metrics, no client states, no measurements, no aggregation. It is there twice: with TensorFlow's
+operations, and with the loop that the in-process runtime has for a step's arithmetic (`tff_fen/runtime/fusing.py`).
+Every native contender has a worker of its own, set up by `create_native_context` unless it says "default"; the rounds
+are interleaved, so that a slow spell of the machine hits all. Figures are medians with the range of the middle half;
+the first two rounds of each are not counted. The time of all cores together says more than the clock where others use
+the machine too.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ from benchmarks import local_training as fed_prox
 from tasks import models
 from tff_fen import client_data, local_training
 from tff_fen.client_training import Trainer
+from tff_fen.runtime import fusing, graph_rewriting, graphs
 
 WORKLOADS = flags.DEFINE_multi_enum(
     "workloads", ["mnist", "cifar", "overhead"], ["mnist", "cifar", "overhead"], "What to time."
@@ -145,37 +148,55 @@ def algorithm_3(workload: Workload) -> Run:
     return lambda: process.next(state, inputs)
 
 
-def floor(workload: Workload, threads: int) -> Run:
-    """The local steps of Algorithm 3 alone, clients side by side in threads of this process."""
+def floor(workload: Workload, threads: int, *, with_loops: bool = False) -> Run:
+    """The local steps of Algorithm 3 alone, clients side by side in threads of this process.
+
+    Args:
+      workload: whose clients.
+      threads: how many clients at once.
+      with_loops: whether a step's arithmetic is the loop that the in-process runtime has for it.
+    """
     model = workload.floor_model()
     trainer = Trainer(model, ELASTIC_NET, workload.training, measure=False)
-    weights = trainer.initial_weights()
-    examples = [tuple(tf.constant(a) for a in client) for client in workload.clients]
     settings = workload.training
     assert settings.batch_size is not None
     batch_size = settings.batch_size
 
     @tf.function
-    def train(x: tf.Tensor, y: tf.Tensor, gradient: Any, client_id: tf.Tensor) -> local_training.LocalResult:
+    def train(x: tf.Tensor, y: tf.Tensor, client_id: tf.Tensor, theta: Any, gradient: Any) -> Any:
         seed = client_data.shuffle_seed(settings.seed, tf.constant(0), client_id)
-        return local_training.train(
+        result = local_training.train(
             model,
-            (weights.trainable, weights.non_trainable),
+            (theta, ()),
             client_data.ShuffledMinibatches((x, y), settings.epochs, batch_size, seed),
             elastic_net=ELASTIC_NET,
             local_training=settings,
             lr=tf.constant(settings.learning_rate),
             correction=gradient,
         )
+        return tf.nest.flatten(result.delta)
 
-    gradient = trainer.zeros()
+    common = [*trainer.initial_weights().trainable, *trainer.zeros()]
+    clients = [(*map(tf.constant, c), tf.constant(k, tf.int64)) for k, c in enumerate(workload.clients)]
+    compiled = train.get_concrete_function(*clients[0], trainer.initial_weights().trainable, trainer.zeros())
+    if with_loops:
+        compiled = _with_loops(compiled)
     pool = concurrent.futures.ThreadPoolExecutor(threads)
 
-    def work(k: int) -> list[np.ndarray]:
-        result = train(*examples[k], gradient, tf.constant(k, tf.int64))
-        return [d.numpy() for d in tf.nest.flatten(result.delta)]
+    def work(client: tuple[tf.Tensor, ...]) -> list[np.ndarray]:
+        return [delta.numpy() for delta in compiled(*client, *common)]
 
-    return lambda: list(pool.map(work, range(len(examples))))
+    return lambda: list(pool.map(work, clients))
+
+
+def _with_loops(function: Any) -> Any:
+    """The function with its elementwise arithmetic as the in-process runtime has it."""
+    graph_def = function.graph.as_graph_def()
+    graph_rewriting.isolate_calls(graph_def, "", "_with_loops")
+    fusing.use_loops(graph_def)
+    feeds, fetches = ([tensor.name for tensor in tensors] for tensors in (function.inputs, function.outputs))
+    specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in function.inputs]
+    return graphs.import_function(graph_def, feeds, specs, fetches)
 
 
 def stock_fed_prox() -> Run:
@@ -272,6 +293,7 @@ def main(argv: list[str]) -> None:
         workload = mnist()
         contenders = {name: on(context, lambda: algorithm_3(workload)) for name, context in runtimes()}
         contenders["floor"] = floor(workload, threads)
+        contenders["floor with the in-process loop"] = floor(workload, threads, with_loops=True)
         default = tff.backends.native.create_sync_local_cpp_execution_context()
         contenders["TFF FedProx (Keras), native default"] = on(default, stock_fed_prox)
         contenders |= {f"TFF FedProx (Keras), {name}": on(context, stock_fed_prox) for name, context in runtimes()}
@@ -280,6 +302,7 @@ def main(argv: list[str]) -> None:
         images = cifar()
         contenders = {name: on(context, lambda: algorithm_3(images)) for name, context in runtimes()}
         contenders["floor"] = floor(images, threads)
+        contenders["floor with the in-process loop"] = floor(images, threads, with_loops=True)
         report("cifar, Algorithm 3, a round", seconds(contenders), "in process")
     if "overhead" in WORKLOADS.value:
         for num_clients in (10, 100, 1000):
