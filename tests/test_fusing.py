@@ -14,7 +14,7 @@ import tensorflow_federated as tff
 import tff_fen
 from tests import models
 from tff_fen import elementwise
-from tff_fen.runtime import compilation, compiled_ops, element_loops, fusing, graph_rewriting, graphs
+from tff_fen.runtime import compilation, compiled_ops, devices, element_loops, fusing, graph_rewriting, graphs
 
 OPERATION = "TffFenElementwise"
 # Around the number of elements in a vector, and shapes that are none or empty.
@@ -231,7 +231,7 @@ def test_what_is_not_known_stays_as_it_is(dtype: Any, function: Function) -> Non
 
 
 def test_a_gpu_keeps_tensorflows_operations(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fusing, "_has_gpu", lambda: True)
+    monkeypatch.setattr(devices, "has_gpu", lambda: True)
     computation = repeated(np.float32, lambda s, y: (s * y + y,))
     found = operations_in_process(computation)
     assert {"Mul", "AddV2"} <= found
@@ -241,7 +241,7 @@ def test_a_gpu_keeps_tensorflows_operations(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_gpu_at_a_worker_alone_leaves_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
     """The driver has kept the call for machine code; TensorFlow then calls the function."""
     compiled = compilation.compile_computation(repeated(np.float32, lambda s, y: (s * y + 0.5,)), keep_marked=True)
-    monkeypatch.setattr(fusing, "_has_gpu", lambda: True)
+    monkeypatch.setattr(devices, "has_gpu", lambda: True)
     graph = graphs.GraphFunction(graphs_in(compiled)[0])
     assert graph._function is not None
     (call,) = (n for n in graph_rewriting.all_nodes(graph._function.graph.as_graph_def()) if n.op == "PartitionedCall")

@@ -157,6 +157,7 @@ def train(
             output = model.predict_on_batch((packed, non_trainable), x, training=True)
             loss = model.loss(output=output, label=y)
         descent = tape.gradient(loss, weights, output_gradients=-lr, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        descent = tuple(map(tf.convert_to_tensor, descent))  # an embedding's has only the rows that were looked up
         num_examples = tf.shape(tf.nest.flatten(output)[0])[0]
         batch_output = tff.learning.models.BatchOutput(loss=loss, predictions=output, num_examples=num_examples)
         new_delta, new_weights = advance(carry.delta, descent)

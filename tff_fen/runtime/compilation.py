@@ -19,7 +19,7 @@ import tensorflow_federated as tff
 from tensorflow_federated.python.core.environments.tensorflow_backend import tensorflow_tree_transformations
 from tensorflow_federated.python.core.environments.tensorflow_frontend import tensorflow_computation
 
-from tff_fen.runtime import fusing
+from tff_fen.runtime import fusing, one_thread
 
 
 def compile_computation(comp: Any, *, keep_marked: bool = False) -> Any:
@@ -27,7 +27,7 @@ def compile_computation(comp: Any, *, keep_marked: bool = False) -> Any:
 
     Args:
       comp: the computation.
-      keep_marked: whether functions marked by `elementwise.py` stay functions, for a runtime that knows them.
+      keep_marked: whether functions that this package has marked stay functions, for a runtime that knows them.
     """
     block = comp.to_building_block()
     if keep_marked:
@@ -47,7 +47,7 @@ def _keep_marked(block: Any) -> tuple[Any, bool]:
         return block, False
     graph_def = tf.compat.v1.GraphDef()
     block.proto.tensorflow.graph_def.Unpack(graph_def)
-    if not fusing.keep_calls(graph_def):
+    if not any([fusing.keep_calls(graph_def), one_thread.keep_loops(graph_def)]):
         return block, False
     proto = type(block.proto)()
     proto.CopyFrom(block.proto)

@@ -8,7 +8,8 @@ call needs variables and tables of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import tensorflow as tf
 
@@ -88,6 +89,20 @@ def all_nodes(graph_def: tf.compat.v1.GraphDef) -> Iterator[tf.compat.v1.NodeDef
     yield from graph_def.node
     for function in graph_def.library.function:
         yield from function.node_def
+
+
+def nodes_of(name: str, functions: Mapping[str, Any]) -> Iterator[tf.compat.v1.NodeDef]:
+    """The nodes of a function and of all that it calls."""
+    found = {name}
+    to_visit = [name]
+    while to_visit:
+        for node in functions[to_visit.pop()].node_def:
+            yield node
+            attributes = node.attr.values()
+            called = [a.func.name for a in attributes] + [f.name for a in attributes for f in a.list.func] + [node.op]
+            new = (functions.keys() & called) - found
+            found |= new
+            to_visit.extend(new)
 
 
 def _rename_functions(graph_def: tf.compat.v1.GraphDef, suffix: str) -> None:

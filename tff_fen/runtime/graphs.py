@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tff_fen.runtime import fusing, graph_rewriting, pooling, reducing
+from tff_fen.runtime import fusing, graph_rewriting, one_thread, pooling, reducing
 from tff_fen.runtime.errors import UnsupportedConstructError
 from tff_fen.runtime.graph_rewriting import tensor_node
 from tff_fen.runtime.values import Value, flatten
@@ -48,6 +48,7 @@ class GraphFunction:
         graph_rewriting.cut_control_inputs(graph_def, map(tensor_node, parameters))
         graph_rewriting.keep_ancestors(graph_def, map(tensor_node, fetches))
         fusing.use_loops(graph_def)
+        one_thread.use_one_thread(graph_def)
         reducing.use_loops(graph_def)
         pooling.use_fast_gradients(graph_def)
         placeholders = {node.name: node for node in graph_def.node if node.op == "Placeholder"}

@@ -11,17 +11,15 @@ but for those in functions that TFF's compiler has not inlined.
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from tff_fen.runtime import devices
 from tff_fen.runtime.graph_rewriting import tensor_node
 
 _FAST = {"MaxPool": "_MklNativeMaxPool", "MaxPoolGrad": "_MklNativeMaxPoolGrad"}
-# What TensorFlow's own pass marks the operations with that it has renamed.
-_KERNEL_LABEL = b"MklNameChangeOp"
 
 
 class _Pair(NamedTuple):
@@ -71,13 +69,13 @@ def _replace(pairs: list[_Pair]) -> None:
         for node in (pool, gradient):
             node.op = _FAST.get(node.op, node.op)  # a pool may have several gradients
             node.attr["workspace_enabled"].b = True
-            node.attr["_kernel"].s = _KERNEL_LABEL
+            node.attr["_kernel"].s = devices.ONEDNN_LABEL
 
 
 @functools.cache
 def _is_available() -> bool:
-    """Whether there are no GPUs, oneDNN is not switched off, and TensorFlow has these operations: a pair is tried."""
-    if tf.config.list_logical_devices("GPU") or os.environ.get("TF_ENABLE_ONEDNN_OPTS") == "0":
+    """Whether oneDNN is to be used, and TensorFlow has these operations: a pair is tried."""
+    if not devices.uses_onednn():
         return False
     with tf.Graph().as_default() as graph:
         image = tf.zeros([1, 2, 2, 1])

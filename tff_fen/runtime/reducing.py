@@ -12,12 +12,12 @@ and would go on from call to call in a loop.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
 
 from tff_fen import client_data
+from tff_fen.runtime.graph_rewriting import nodes_of
 
 _FunctionDef = Any
 
@@ -28,22 +28,8 @@ def use_loops(graph_def: tf.compat.v1.GraphDef) -> None:
     for node in graph_def.node:
         if node.op == "ReduceDataset":
             step = node.attr["f"].func.name
-            if not any(map(_has_seed, _nodes_of(step, functions))):
+            if not any(map(_has_seed, nodes_of(step, functions))):
                 _replace(node, functions[step], graph_def.library)
-
-
-def _nodes_of(name: str, functions: Mapping[str, _FunctionDef]) -> Iterator[tf.compat.v1.NodeDef]:
-    """The nodes of a function and of all that it calls."""
-    found = {name}
-    to_visit = [name]
-    while to_visit:
-        for node in functions[to_visit.pop()].node_def:
-            yield node
-            attributes = node.attr.values()
-            called = [a.func.name for a in attributes] + [f.name for a in attributes for f in a.list.func] + [node.op]
-            new = (functions.keys() & called) - found
-            found |= new
-            to_visit.extend(new)
 
 
 def _has_seed(node: tf.compat.v1.NodeDef) -> bool:

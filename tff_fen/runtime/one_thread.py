@@ -1,0 +1,108 @@
+"""Gives the training loop of a client, which `client_data.py` marks, one thread from its first step to its last.
+
+TensorFlow's usual executor looks for operations that could run side by side and hands them to other
+threads. With clients side by side nothing is gained: its bookkeeping is a fifth of a small model's
+step, and where there are fewer clients than cores the weights wander between the caches of several.
+TensorFlow's single-threaded executor runs one operation after the other, and a loop as a loop.
+
+It must never meet an operation that waits for a thread: clients would wait for each other's as soon as
+all run such loops. So it gets only loops of operations without state that call no function, unless
+as a loop in a loop. It also hides a loop's body from the pass that gives convolutions their fast kernels; a step
+with one takes so long that the executor does not matter, so those loops stay with the usual one too.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.framework import op_def_registry  # there is no public name for an operation's definition
+
+from tff_fen import client_data
+from tff_fen.runtime import devices, marked_calls
+from tff_fen.runtime.graph_rewriting import nodes_of
+
+_EXECUTOR = "SINGLE_THREADED_EXECUTOR"
+_LOWER = "_lower_using_switch_merge"
+_LOOPS = {"While", "StatelessWhile"}
+# What conditions become, which only the usual executor knows.
+_BRANCHES = {"Switch", "Merge"}
+# Parts of names of operations that TensorFlow has better kernels for than it would take here.
+_SLOW = ("Conv", "Pool", "FusedBatchNorm", "LRN", "BatchMatMul", "Einsum")
+
+_Functions = Mapping[str, Any]
+
+
+def keep_loops(graph_def: tf.compat.v1.GraphDef) -> bool:
+    """Keeps marked loops that may get a thread each from being inlined, in place; returns whether there are any."""
+    functions = _functions(graph_def)
+    kept = False
+    for call in [] if devices.has_gpu() else marked_calls.find(graph_def, client_data.LOOP_NAME):
+        loop = call.attr["f"].func.name
+        if not any(slow in node.op for node in nodes_of(loop, functions) for slow in _SLOW):
+            marked_calls.keep(call)
+            _set_lowering(loop, functions, False)
+            kept = True
+    return kept
+
+
+def use_one_thread(graph_def: tf.compat.v1.GraphDef) -> None:
+    """Gives each loop that was kept one thread, in place, if all of its operations allow it."""
+    functions = _functions(graph_def)
+    for call in marked_calls.find(graph_def, client_data.LOOP_NAME):
+        loop = call.attr["f"].func.name
+        marked_calls.release(call)
+        if devices.has_gpu() or not all(map(_is_allowed, nodes_of(loop, functions))):
+            _set_lowering(loop, functions, True)
+            continue
+        functions[loop].attr["_noinline"].b = True
+        call.attr["executor_type"].s = _EXECUTOR.encode()
+        call.attr["config_proto"].s = _config()
+        if _has_fast_products():
+            for node in nodes_of(loop, functions):
+                _use_fast_product(node)
+
+
+def _functions(graph_def: tf.compat.v1.GraphDef) -> _Functions:
+    return {function.signature.name: function for function in graph_def.library.function}
+
+
+def _set_lowering(loop: str, functions: _Functions, lower: bool) -> None:
+    """Sets whether TensorFlow may take a loop, and loops in it, apart: only its usual executor knows the parts."""
+    for node in nodes_of(loop, functions):
+        if node.op in _LOOPS:
+            node.attr[_LOWER].b = lower
+
+
+def _is_allowed(node: tf.compat.v1.NodeDef) -> bool:
+    """Whether an operation never waits for a thread."""
+    definition = op_def_registry.get(node.op)
+    if definition is None or node.op in _BRANCHES:  # it has none if it calls a function by its name
+        return False
+    calls = any("func" in attribute.type for attribute in definition.attr)
+    return node.op in _LOOPS or not (definition.is_stateful or calls)
+
+
+@functools.cache
+def _config() -> bytes:
+    """For the call: TFF's compiler has optimised the loop, and here it would be taken apart."""
+    config = tf.compat.v1.ConfigProto()
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    config.experimental.executor_type = _EXECUTOR
+    return config.SerializeToString()
+
+
+@functools.cache
+def _has_fast_products() -> bool:
+    return devices.uses_onednn() and op_def_registry.get("_MklMatMul") is not None
+
+
+def _use_fast_product(node: tf.compat.v1.NodeDef) -> None:
+    """Gives a matrix product oneDNN's kernel, as TensorFlow's pass does outside of loops that are kept."""
+    if node.op == "MatMul" and node.attr["T"].type == tf.float32.as_datatype_enum:
+        node.op = "_MklMatMul"
+        node.attr["_kernel"].s = devices.ONEDNN_LABEL
+        for name in ("grad_a", "grad_b"):
+            node.attr.pop(name, None)
