@@ -4,8 +4,10 @@
 
 Two clients of a workload of `benchmarks.runtimes`, one after the other, one epoch: a round of Algorithm 3 in process,
 and the bare floor, each traced by TensorFlow's profiler after two rounds to warm up. `outside` is what is not in any
-operation: TensorFlow's dispatch, the runtime's own Python, and the tracing itself. The floor of a convolutional model
-may have a MaxPoolGrad (slow) in place of a _MklNativeMaxPoolGrad: see `tff_fen/runtime/pooling.py`.
+operation: TensorFlow's dispatch, the runtime's own Python, and the tracing itself. In process it also has the training
+loop where that has one thread (`tff_fen/runtime/one_thread.py`), as TensorFlow does not trace its operations; so there is
+a table of the same round with TensorFlow's usual executor, too. The floor of a convolutional model may have a MaxPoolGrad
+(slow) in place of a _MklNativeMaxPoolGrad: see `tff_fen/runtime/pooling.py`.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import pathlib
 import tempfile
 import time
 from typing import NamedTuple
+from unittest import mock
 
 import tensorflow as tf
 from absl import app, flags
@@ -23,6 +26,7 @@ from tensorflow.core.profiler.protobuf import xplane_pb2
 
 import tff_fen
 from benchmarks import runtimes
+from tff_fen.runtime import one_thread
 
 WORKLOAD = flags.DEFINE_enum("workload", "mnist", ["mnist", "cifar"], "Whose clients to trace.")
 ROWS = flags.DEFINE_integer("rows", 12, "How many operations to list.", lower_bound=1)
@@ -82,6 +86,8 @@ def main(argv: list[str]) -> None:
         clients=workload.clients[:2], training=dataclasses.replace(workload.training, epochs=1)
     )
     report("in process", trace(runtimes.on(context, lambda: runtimes.algorithm_3(workload))))
+    with mock.patch.object(one_thread, "keep_loops", return_value=False):
+        report("with the usual executor", trace(runtimes.on(context, lambda: runtimes.algorithm_3(workload))))
     report("floor", trace(runtimes.floor(workload, threads=1)))
 
 

@@ -1,15 +1,17 @@
 """The same rounds on TFF's native runtime, in process, and without TFF.
 
-    python -m benchmarks.runtimes [--workloads=mnist --workloads=cifar --workloads=overhead] [--rounds=15]
+    python -m benchmarks.runtimes [--workloads=mnist ...] [--rounds=15]
 
 mnist      10 clients of 600 x 784 examples, 5 epochs, batch 10, MLP 784-200-200-10; Algorithm 3 complete, with client
            states and measurements. Beside it TFF's own FedProx with a Keras model, on either runtime.
 cifar      10 clients of 500 images of 32 x 32 x 3, 1 epoch, batch 50, the paper's CNN; Algorithm 3 likewise.
+lstm       10 clients of 100 windows of 80 characters, 1 epoch, batch 20, the paper's LSTM; Algorithm 3 likewise.
 overhead   a client's work is one addition; 10, 100 and 1000 clients, and the sum of what they return.
 
 The floor is the local steps alone in a compiled TensorFlow function, on as many threads as in process: no TFF, no data
 sets, no Keras, no metrics, no client states, no measurements, no aggregation. It is there twice: with TensorFlow's
 operations, and with the loop that the in-process runtime has for a step's arithmetic (`tff_fen/runtime/fusing.py`).
+"Usual executor" is in process without one thread a training loop (`tff_fen/runtime/one_thread.py`).
 Every native contender has a worker of its own, set up by `create_native_context` unless it says "default"; the rounds
 are interleaved, so that a slow spell of the machine hits all. Figures are medians with the range of the middle half;
 the first two rounds of each are not counted. The time of all cores together says more than the clock where others use
@@ -24,6 +26,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
+from unittest import mock
 
 import numpy as np
 import psutil
@@ -36,11 +39,10 @@ from benchmarks import local_training as fed_prox
 from tasks import models
 from tff_fen import client_data, local_training
 from tff_fen.client_training import Trainer
-from tff_fen.runtime import fusing, graph_rewriting, graphs
+from tff_fen.runtime import fusing, graph_rewriting, graphs, one_thread
 
-WORKLOADS = flags.DEFINE_multi_enum(
-    "workloads", ["mnist", "cifar", "overhead"], ["mnist", "cifar", "overhead"], "What to time."
-)
+_NAMES = ["mnist", "cifar", "lstm", "overhead"]
+WORKLOADS = flags.DEFINE_multi_enum("workloads", _NAMES, _NAMES, "What to time.")
 _WARM_UP = 2
 
 ELASTIC_NET = tff_fen.ElasticNet(l1=1e-6, l2=1e-2, threshold=1e-3)
@@ -54,22 +56,22 @@ class Workload(NamedTuple):
 
     Attributes:
       keras_model: makes the model.
-      predict: the same model as a function of its weights, for the floor: TFF allows its functional Keras models in
-        its own computations only.
       clients: their examples.
       training: their local training.
+      predict: the same model as a function of its weights, for the floor, if there is one: TFF allows its functional
+        Keras models in its own computations only.
     """
 
     keras_model: Callable[[], tf.keras.Model]
-    predict: Callable[[Any, tf.Tensor], tf.Tensor]
     clients: list[Examples]
     training: tff_fen.LocalTraining
+    predict: Callable[[Any, tf.Tensor], tf.Tensor] | None = None
 
     @property
     def input_spec(self) -> tuple[tf.TensorSpec, tf.TensorSpec]:
         """Of a batch."""
         x, _ = self.clients[0]
-        return tf.TensorSpec([None, *x.shape[1:]], tf.float32), tf.TensorSpec([None], tf.int32)
+        return tf.TensorSpec([None, *x.shape[1:]], x.dtype), tf.TensorSpec([None], tf.int32)
 
     def model(self) -> tff.learning.models.FunctionalModel:
         """The model for this package's algorithms."""
@@ -85,6 +87,7 @@ class Workload(NamedTuple):
 
         def predict(weights: Any, x: tf.Tensor, training: bool = True) -> tf.Tensor:
             del training
+            assert self.predict is not None
             return self.predict(weights[0], x)
 
         def loss(output: tf.Tensor, label: tf.Tensor, sample_weight: Any = None) -> tf.Tensor:
@@ -128,13 +131,21 @@ def random_clients(num_examples: int, shape: tuple[int, ...]) -> list[Examples]:
 def mnist() -> Workload:
     """The MNIST workload with the settings of `benchmarks.local_training`."""
     training = tff_fen.LocalTraining(fed_prox.LEARNING_RATE, epochs=fed_prox.EPOCHS, batch_size=fed_prox.BATCH_SIZE)
-    return Workload(lambda: models.build_mlp(784, 200, 10), predict_mlp, random_clients(600, (784,)), training)
+    return Workload(lambda: models.build_mlp(784, 200, 10), random_clients(600, (784,)), training, predict_mlp)
 
 
 def cifar() -> Workload:
     """The CIFAR workload."""
     training = tff_fen.LocalTraining(0.01, batch_size=50)
-    return Workload(lambda: models.build_cnn(10), predict_cnn, random_clients(500, (32, 32, 3)), training)
+    return Workload(lambda: models.build_cnn(10), random_clients(500, (32, 32, 3)), training, predict_cnn)
+
+
+def lstm() -> Workload:
+    """The LSTM workload: windows of random characters."""
+    rng = np.random.default_rng(0)
+    texts = rng.integers(0, 79, size=(10, 100, 81), dtype=np.int32)
+    clients = [(text[:, :-1], text[:, -1]) for text in texts]
+    return Workload(models.build_lstm, clients, tff_fen.LocalTraining(0.1, batch_size=20))
 
 
 def algorithm_3(workload: Workload) -> Run:
@@ -197,6 +208,14 @@ def _with_loops(function: Any) -> Any:
     feeds, fetches = ([tensor.name for tensor in tensors] for tensors in (function.inputs, function.outputs))
     specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in function.inputs]
     return graphs.import_function(graph_def, feeds, specs, fetches)
+
+
+def with_usual_executor(workload: Workload) -> Run:
+    """A round of Algorithm 3 in process, its training loops left to TensorFlow's usual executor."""
+    run = on(IN_PROCESS[0], lambda: algorithm_3(workload))
+    with mock.patch.object(one_thread, "keep_loops", return_value=False):
+        run()  # the first call compiles
+    return run
 
 
 def stock_fed_prox() -> Run:
@@ -292,6 +311,7 @@ def main(argv: list[str]) -> None:
     if "mnist" in WORKLOADS.value:
         workload = mnist()
         contenders = {name: on(context, lambda: algorithm_3(workload)) for name, context in runtimes()}
+        contenders["in process, usual executor"] = with_usual_executor(workload)
         contenders["floor"] = floor(workload, threads)
         contenders["floor with the in-process loop"] = floor(workload, threads, with_loops=True)
         default = tff.backends.native.create_sync_local_cpp_execution_context()
@@ -304,6 +324,11 @@ def main(argv: list[str]) -> None:
         contenders["floor"] = floor(images, threads)
         contenders["floor with the in-process loop"] = floor(images, threads, with_loops=True)
         report("cifar, Algorithm 3, a round", seconds(contenders), "in process")
+    if "lstm" in WORKLOADS.value:
+        texts = lstm()
+        contenders = {name: on(context, lambda: algorithm_3(texts)) for name, context in runtimes()}
+        contenders["in process, usual executor"] = with_usual_executor(texts)
+        report("lstm, Algorithm 3, a round", seconds(contenders), "in process")
     if "overhead" in WORKLOADS.value:
         for num_clients in (10, 100, 1000):
             contenders = {name: on(context, lambda: additions(num_clients)) for name, context in runtimes()}  # noqa: B023
