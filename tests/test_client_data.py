@@ -50,7 +50,8 @@ def test_every_example_once_an_epoch_with_a_partial_last_batch() -> None:
 
 
 def test_a_batch_larger_than_the_client_is_one_step() -> None:
-    assert [len(b) for b in batches_of(numbered(3, 1), epochs=2, batch_size=10, seed=SEED)] == [3, 3]
+    for batch_size in (10, 2**31 - 1):
+        assert [len(b) for b in batches_of(numbered(3, 1), epochs=2, batch_size=batch_size, seed=SEED)] == [3, 3]
 
 
 def test_no_examples_no_steps() -> None:

@@ -173,7 +173,7 @@ def graphs_in(computation: Any) -> list[Any]:
 def operations_in_process(computation: Any) -> set[str]:
     """What the in-process runtime, and Ray's workers, make of a computation."""
     found: set[str] = set()
-    for proto in graphs_in(compilation.compile_computation(computation, keep_marked=True)):
+    for proto in graphs_in(tff_fen.runtime.create_inprocess_context()._compile(computation)):
         if function := graphs.GraphFunction(proto)._function:
             for node in graph_rewriting.all_nodes(function.graph.as_graph_def()):
                 assert "_XlaMustCompile" not in node.attr
@@ -217,8 +217,9 @@ def test_a_computation_of_tff_gets_the_loop_and_keeps_its_numbers(monkeypatch: p
         (np.float64, lambda s, y: (s * y + 0.5,)),
         (np.float32, lambda s, y: (tf.exp(s * y) - 0.5,)),
         (np.float32, lambda s, y: (y + tf.constant([1.0, 2.0] * 10),)),
+        (np.float32, lambda s, y: (tf.add_n([s * y] * 10),)),
     ],
-    ids=["float64", "an operation that is not known", "a constant of several elements"],
+    ids=["float64", "an operation that is not known", "a constant of several elements", "a sum in blocks"],
 )
 def test_what_is_not_known_stays_as_it_is(dtype: Any, function: Function) -> None:
     computation = repeated(dtype, function)
@@ -321,12 +322,41 @@ def test_equal_functions_share_an_operation() -> None:
     assert register(2.5) != register(3.5)
 
 
-def test_tensors_of_different_sizes_are_refused() -> None:
-    function = tf.function(lambda x, y: elementwise.map_tensors(lambda a, b: (a + b,), [], [x], [y]))
-    imported = with_loops(function.get_concrete_function(*[tf.TensorSpec([None], tf.float32)] * 2))
-    np.testing.assert_array_equal(imported(tf.ones(3), tf.ones(3))[0], np.full(3, 2.0))
+@pytest.mark.parametrize(
+    "shapes", [([3, 2], [2, 2], []), ([3, 1], [1, 3], []), ([4], [2, 2], []), ([4], [4], [1]), ([4], [4], [0])]
+)
+def test_tensors_of_different_shapes_are_refused(shapes: tuple[list[int], ...]) -> None:
+    """Where the shapes are known only when it is computed: TensorFlow would spread the smaller one."""
+    function = tf.function(lambda x, y, s: elementwise.map_tensors(lambda s, a, b: (s * a + b,), [s], [x], [y]))
+    imported = with_loops(function.get_concrete_function(*[tf.TensorSpec(None, tf.float32)] * 3))
+    np.testing.assert_array_equal(imported(tf.ones([3, 2]), tf.ones([3, 2]), tf.ones([]))[0], np.full([3, 2], 2.0))
     with pytest.raises(tf.errors.InvalidArgumentError, match="must have one shape"):
-        imported(tf.ones(3), tf.ones(2))
+        imported(*map(tf.ones, shapes))
+
+
+def test_tensors_treated_alike_share_a_loop() -> None:
+    """Compiling hundreds of weights takes no longer than compiling one."""
+
+    @tf.function(autograph=False)
+    def call(scalars: Any, columns: Any) -> Any:
+        return elementwise.map_tensors(step, scalars, *columns)
+
+    specs = [tf.TensorSpec([], tf.float32)] * 2, [[tf.TensorSpec([n], tf.float32) for n in range(1, 9)]] * 4
+    library = call.get_concrete_function(*specs).graph.as_graph_def().library
+    (definition,) = (f for f in library.function if elementwise.NAME in f.signature.name)
+    text = compiled_ops._text(element_loops.ElementFunction(definition))
+    assert text.count("define internal void @loop") == 1 and text.count("call void @loop0(") == 8
+
+
+def test_where_nothing_can_be_compiled_tensorflow_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(text: str, name: str) -> Any:
+        raise RuntimeError("no such processor")
+
+    monkeypatch.setattr(compiled_ops, "_compile", fail)
+    computation = repeated(np.float32, lambda s, y: (s * y + 0.125,))
+    with pytest.warns(RuntimeWarning, match="no machine code can be made .RuntimeError: no such processor.*llvmlite"):
+        result = run_in_process(computation, np.ones(20, np.float32), np.float32(0.5))
+    np.testing.assert_array_equal(result, np.full(20, 0.34375, np.float32))
 
 
 @pytest.mark.parametrize(

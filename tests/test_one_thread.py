@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -18,7 +19,9 @@ import tff_fen
 from tests import models
 from tests.test_fusing import graphs_in
 from tff_fen import client_data
-from tff_fen.runtime import compilation, compiled_ops, devices, element_loops, graph_rewriting, graphs, one_thread
+from tff_fen.runtime import compiled_ops, devices, element_loops, graph_rewriting, graphs, one_thread
+from tff_fen.runtime.ray_clients import RayClientExecutor
+from tff_fen.runtime.ray_context import RayContext
 
 CLIENTS = 5
 TRAINING = tff_fen.LocalTraining(0.1, epochs=2, batch_size=4, lr_decay=0.9)
@@ -74,9 +77,9 @@ def weights_after_rounds(process: Any, rounds: int = 2, context: Any = None) -> 
         return process.get_model_weights(state).trainable
 
 
-def graphs_of(computation: Any) -> list[tf.compat.v1.GraphDef]:
+def graphs_of(computation: Any, context: Any = None) -> list[tf.compat.v1.GraphDef]:
     """What the in-process runtime, and Ray's workers, import of a computation."""
-    compiled = graphs_in(compilation.compile_computation(computation, keep_marked=True))
+    compiled = graphs_in((context or tff_fen.runtime.create_inprocess_context())._compile(computation))
     functions = [graphs.GraphFunction(proto)._function for proto in compiled]
     return [function.graph.as_graph_def() for function in functions if function is not None]
 
@@ -104,7 +107,7 @@ def test_the_rounds_of_every_algorithm_have_one(clip_norm: float | None) -> None
         tff_fen.build_fed_dyn(model_with("dense"), PENALTIES, training, num_clients=3),
     ):
         (loop,) = loops_on_one_thread(graphs_of(process.next))
-        assert loop["StatelessWhile"] == 1
+        assert loop["StatelessWhile"] == 2  # of epochs, and of batches
         assert not {"Switch", "PartitionedCall"} & set(loop)
         # The forward pass and the gradient of two layers: two products, three, and none of the slow kernel.
         assert (loop["_MklMatMul"], loop["MatMul"]) == (5, 0)
@@ -141,9 +144,16 @@ def test_bits_do_not_depend_on_clients_side_by_side() -> None:
         np.testing.assert_array_equal(a, b)
 
 
+def run_script(script: str) -> None:
+    """In a process of its own, for what can be set only before TensorFlow starts."""
+    root = pathlib.Path(__file__).resolve().parents[1]
+    done = subprocess.run([sys.executable, "-c", script], cwd=root, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
 def test_bits_do_not_depend_on_the_device() -> None:
-    """TensorFlow's devices are set before it starts, so in a process of their own."""
-    script = """
+    run_script(
+        """
 import numpy as np, tensorflow as tf, tff_fen
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
@@ -154,15 +164,24 @@ assert len(here.loops_on_one_thread(here.graphs_of(process.next))) == 1
 for a, b in zip(*[here.weights_after_rounds(process, context=c) for c in contexts], strict=True):
     np.testing.assert_array_equal(a, b)
 """
-    root = pathlib.Path(__file__).resolve().parents[1]
-    done = subprocess.run([sys.executable, "-c", script], cwd=root, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
+    )
 
 
-def test_more_clients_than_threads_end_though_steps_wait_for_threads() -> None:
-    """With a step that calls functions, clients that hold all threads would wait for ever."""
-    context = tff_fen.runtime.create_inprocess_context(max_concurrent_clients=5)
-    weights_after_rounds(fed_dyn("conditional"), context=context)
+def test_clients_that_hold_all_threads_do_not_wait_for_one() -> None:
+    """A step whose arithmetic stays a call of a function needs a thread more than TensorFlow has here."""
+    run_script(
+        """
+import tensorflow as tf, tff_fen
+from tff_fen.runtime import compiled_ops, element_loops
+tf.config.threading.set_inter_op_parallelism_threads(1)
+context = tff_fen.runtime.create_inprocess_context(max_concurrent_clients=5)
+def refuse(function):
+    raise element_loops.UnsupportedFunctionError("Refused for the test.")
+compiled_ops.register = refuse
+from tests import test_one_thread as here
+here.weights_after_rounds(here.fed_dyn("dense"), context=context)
+"""
+    )
 
 
 def test_a_step_that_no_loop_over_elements_is_made_of_stays(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,14 +204,23 @@ def test_a_gpu_keeps_the_usual_executor(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_gpu_at_a_worker_alone_has_the_loop_taken_apart_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    compiled = graphs_in(compilation.compile_computation(fed_dyn("repeated").next, keep_marked=True))
+    driver = tff_fen.runtime.create_inprocess_context()
     monkeypatch.setattr(devices, "has_gpu", lambda: True)
-    functions = [graphs.GraphFunction(proto)._function for proto in compiled]
-    graph_defs = [function.graph.as_graph_def() for function in functions if function is not None]
+    graph_defs = graphs_of(fed_dyn("repeated").next, driver)
     assert not loops_on_one_thread(graph_defs)
     loops = [n for g in graph_defs for n in graph_rewriting.all_nodes(g) if n.op == "StatelessWhile"]
     in_the_step = [loop for loop in loops if "lambda" in loop.name]
     assert in_the_step and all(loop.attr["_lower_using_switch_merge"].b for loop in in_the_step)
+
+
+def test_a_gpu_at_the_driver_alone_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for Ray's workers without GPUs: the driver keeps for them what it would not keep for itself."""
+    with monkeypatch.context() as at_the_driver:
+        at_the_driver.setattr(devices, "has_gpu", lambda: True)
+        process, driver = fed_dyn("dense"), RayContext(executor=mock.create_autospec(RayClientExecutor))
+        compiled = graphs_in(driver._compile(process.next))
+    functions = [graphs.GraphFunction(proto)._function for proto in compiled]
+    assert len(loops_on_one_thread([f.graph.as_graph_def() for f in functions if f is not None])) == 1
 
 
 def test_products_are_tensorflows_own_where_one_dnn_is_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,18 +65,22 @@ class ShuffledMinibatches:
 
     def fold(self, step: Step, carry: Any) -> Any:
         n = tf.shape(tf.nest.flatten(self._examples)[0])[0]
-        orders = tf.map_fn(lambda epoch: epoch_order(self._seed, epoch, n), tf.range(self._epochs))
-        rows = tf.reshape(orders, [-1])
-        end = self._epochs * n
+        steps_per_epoch = -(-n // self._batch_size)
 
-        def take_batch(start: tf.Tensor, carry: Any) -> tuple[tf.Tensor, Any]:
-            # Never beyond the epoch, so that its last batch is the partial one.
-            stop = tf.minimum(start + self._batch_size, (start // n + 1) * n)
-            batch = tf.nest.map_structure(lambda x: tf.gather(x, rows[start:stop]), self._examples)
-            return stop, step(carry, batch)
+        def take_epoch(epoch: tf.Tensor, carry: Any) -> tuple[tf.Tensor, Any]:
+            order = epoch_order(self._seed, epoch, n)
+
+            def take_batch(i: tf.Tensor, carry: Any) -> tuple[tf.Tensor, Any]:
+                # Slicing clamps at the end, so the last batch is the partial one.
+                rows = order[i * self._batch_size : (i + 1) * self._batch_size]
+                batch = tf.nest.map_structure(lambda x: tf.gather(x, rows), self._examples)
+                return i + 1, step(carry, batch)
+
+            _, carry = tf.while_loop(lambda i, _: i < steps_per_epoch, take_batch, (0, carry), parallel_iterations=1)
+            return epoch + 1, carry
 
         def tff_fen_loop(carry: Any) -> Any:
-            _, carry = tf.while_loop(lambda start, _: start < end, take_batch, (0, carry), parallel_iterations=1)
+            _, carry = tf.while_loop(lambda e, _: e < self._epochs, take_epoch, (0, carry), parallel_iterations=1)
             return carry
 
         return tf.function(tff_fen_loop, autograph=False)(carry)

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import importlib
 import itertools
 import pathlib
 import threading
 from typing import Any
 
-import llvmlite.binding as llvm
 import tensorflow as tf
 
 from tff_fen.runtime.element_loops import Code, ElementFunction
@@ -37,6 +37,27 @@ _CALLED = {
     "TF_ShapeInferenceContextGetInput": "void (ptr, i32, ptr, ptr)",
     "TF_ShapeInferenceContextSetOutput": "void (ptr, i32, ptr, ptr)",
 }
+# Whether two tensors have different shapes.
+_DIFFER = """define internal i1 @differ(ptr %one, ptr %other) {
+  %rank = call i32 @TF_NumDims(ptr %one)
+  %other_rank = call i32 @TF_NumDims(ptr %other)
+  %ranks_differ = icmp ne i32 %rank, %other_rank
+  br i1 %ranks_differ, label %yes, label %check
+check:
+  %i = phi i32 [ 0, %0 ], [ %next, %compare ]
+  %remain = icmp slt i32 %i, %rank
+  br i1 %remain, label %compare, label %no
+compare:
+  %size = call i64 @TF_Dim(ptr %one, i32 %i)
+  %other_size = call i64 @TF_Dim(ptr %other, i32 %i)
+  %sizes_differ = icmp ne i64 %size, %other_size
+  %next = add i32 %i, 1
+  br i1 %sizes_differ, label %yes, label %check
+yes:
+  ret i1 true
+no:
+  ret i1 false
+}"""
 _MOST_DIMENSIONS = 254  # of a tensor of TensorFlow
 _INVALID_ARGUMENT = 3  # TF_INVALID_ARGUMENT
 
@@ -47,14 +68,25 @@ _names: dict[str, str] = {}  # by their texts
 _libraries: list[Any] = []
 
 
+class CompilationError(Exception):
+    """There is no machine code to be had here, such as on a processor or system that llvmlite does not know."""
+
+
 def register(function: ElementFunction) -> str:
-    """Returns the name of an operation that computes the function; equal functions share one."""
+    """Returns the name of an operation that computes the function; equal functions share one.
+
+    Raises:
+      CompilationError: if no operation can be made of any function here.
+    """
     text = _text(function)
     with _lock:
         if text not in _names:
             name = f"TffFenElementwise{next(_numbers)}"
-            library = _compile(text, name)
-            _register(name, library["compute"], library["infer_shapes"])
+            try:
+                library = _compile(text, name)
+                _register(name, library["compute"], library["infer_shapes"])
+            except (ImportError, OSError, AttributeError, RuntimeError, ValueError) as error:
+                raise CompilationError(f"{type(error).__name__}: {error}") from error
             _libraries.append(library)
             _names[text] = name
         return _names[text]
@@ -66,15 +98,18 @@ def _text(function: ElementFunction) -> str:
         f"@group{i} = private constant [{len(g.arguments)} x i32] [{', '.join(f'i32 {a}' for a in g.arguments)}]"
         for i, g in enumerate(function.groups)
     ]
-    message = b"The tensors of a group of an elementwise function must have one shape.\0"
+    message = b"Tensors that an elementwise function treats alike must have one shape, and scalars none.\0"
+    compute, loops = _compute(function)
     literal = "".join(f"\\{byte:02X}" for byte in message)
     return "\n".join(
         [
             *[f"declare {kind.replace('(', f'@{name}(', 1)}" for name, kind in _CALLED.items()],
             *candidates,
             f'@message = private constant [{len(message)} x i8] c"{literal}"',
+            _DIFFER,
+            *loops,
             "define void @compute(ptr %kernel, ptr %context) {",
-            *_compute(function),
+            *compute,
             "}",
             "define void @infer_shapes(ptr %context, ptr %status) {",
             *_infer_shapes(function),
@@ -83,8 +118,8 @@ def _text(function: ElementFunction) -> str:
     )
 
 
-def _compute(function: ElementFunction) -> list[str]:
-    """What TensorFlow calls to have the operation computed."""
+def _compute(function: ElementFunction) -> tuple[list[str], list[str]]:
+    """What TensorFlow calls to have the operation computed, and the definitions of what that calls."""
     code = Code()
     code.line("%status = call ptr @TF_NewStatus()")
     code.line(f"%dims = alloca [{_MOST_DIMENSIONS} x i64]")
@@ -122,13 +157,16 @@ def _compute(function: ElementFunction) -> list[str]:
             code.line(f"store ptr {output}, ptr {outputs[i]}")
             code.leave_if(f"icmp eq ptr {output}, null", "failed")
     tensors = [fetch(i) for i in range(function.num_arguments)]
-    for group, size in zip(function.groups, sizes, strict=True):
-        for i in group.arguments:
-            count = code.value(f"call i64 @TF_TensorElementCount(ptr {tensors[i]})")
-            code.leave_if(f"icmp ne i64 {count}, {size}", "misshapen")
     tensors += [code.value(f"load ptr, ptr {slot}") for slot in outputs]
+    for group in function.groups:
+        model = tensors[function.num_arguments + group.results[0]]
+        for i in group.arguments:
+            code.leave_if(f"call i1 @differ(ptr {tensors[i]}, ptr {model})", "misshapen")
+    for i in function.scalars:
+        rank = code.value(f"call i32 @TF_NumDims(ptr {tensors[i]})")
+        code.leave_if(f"icmp ne i32 {rank}, 0", "misshapen")
     elements = [code.value(f"call ptr @TF_TensorData(ptr {tensor})") for tensor in tensors]
-    function.write_loops(code, elements[: function.num_arguments], elements[function.num_arguments :], sizes)
+    loops = function.write_loops(code, elements[: function.num_arguments], elements[function.num_arguments :], sizes)
     code.line("br label %done")
     code.begin("misshapen")
     code.line(f"call void @TF_SetStatus(ptr %status, i32 {_INVALID_ARGUMENT}, ptr @message)")
@@ -141,7 +179,7 @@ def _compute(function: ElementFunction) -> list[str]:
         code.line(f"call void @TF_DeleteTensor(ptr {code.value(f'load ptr, ptr {slot}')})")
     code.line("call void @TF_DeleteStatus(ptr %status)")
     code.line("ret void")
-    return code.lines
+    return code.lines, loops
 
 
 def _infer_shapes(function: ElementFunction) -> list[str]:
@@ -166,7 +204,14 @@ def _tensorflow() -> ctypes.CDLL:
 
 
 @functools.cache
+def _llvm() -> Any:
+    # Where it is missing, the rest of the package works without.
+    return importlib.import_module("llvmlite.binding")
+
+
+@functools.cache
 def _compiler() -> Any:
+    llvm = _llvm()
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     machine = llvm.Target.from_default_triple().create_target_machine(
@@ -177,7 +222,7 @@ def _compiler() -> Any:
 
 def _compile(text: str, name: str) -> Any:
     """Machine code of a text, by the names `compute` and `infer_shapes`."""
-    builder = llvm.JITLibraryBuilder().add_ir(text)
+    builder = _llvm().JITLibraryBuilder().add_ir(text)
     for called in _CALLED:
         builder.import_symbol(called, ctypes.cast(getattr(_tensorflow(), called), ctypes.c_void_p).value)
     for defined in ("compute", "infer_shapes"):

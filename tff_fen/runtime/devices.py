@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-import os
 
 import tensorflow as tf
+from tensorflow.python.util import _pywrap_util_port  # what no public name tells: whether TensorFlow uses oneDNN
 
 # What TensorFlow's own pass marks operations with that it has given kernels of oneDNN.
 ONEDNN_LABEL = b"MklNameChangeOp"
@@ -18,5 +18,5 @@ def has_gpu() -> bool:
 
 
 def uses_onednn() -> bool:
-    """Whether kernels of oneDNN are to be used, if TensorFlow was built with them."""
-    return not has_gpu() and os.environ.get("TF_ENABLE_ONEDNN_OPTS") != "0"
+    """Whether TensorFlow gives operations kernels of oneDNN: by its build, the processor, and TF_ENABLE_ONEDNN_OPTS."""
+    return not has_gpu() and _pywrap_util_port.IsMklEnabled()

@@ -2,8 +2,8 @@
 
 Each operation of a function becomes one instruction on a vector of elements, in the order in
 which the function has them and rounded as TensorFlow rounds: nothing is reassociated, nor
-contracted to a fused multiply-add. So the bits are those of the operations one by one, but memory
-is read and written once.
+contracted to a fused multiply-add. So the bits are those of the operations one by one (but for the
+sign of a zero that is an extreme of zeros of both signs), but memory is read and written once.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ _VECTOR = f"<{_WIDTH} x float>"
 
 _BINARY = {"Add": "fadd", "AddV2": "fadd", "Sub": "fsub", "Mul": "fmul"}
 _EXTREMES = {"Minimum": "olt", "Maximum": "ogt"}
+# Of a sum; with more, TensorFlow adds them in blocks.
+_MOST_TERMS = 9
 _OPERATIONS = {"Const", "Identity", "AddN", "Neg", "Sign", *_BINARY, *_EXTREMES}
 
 
@@ -43,6 +45,7 @@ class ElementFunction:
     Attributes:
       num_arguments: how many arguments it takes.
       num_results: how many results it has.
+      scalars: the arguments, by their numbers, that are the same for all elements.
       groups: arguments and results by what is computed together; scalars are in none of them.
     """
 
@@ -63,10 +66,13 @@ class ElementFunction:
         for node in function.node_def:
             if node.op not in _OPERATIONS:
                 raise UnsupportedFunctionError(f"{node.name!r} is a {node.op}.")
+            if node.op == "AddN" and len(_operands(node)) > _MOST_TERMS:
+                raise UnsupportedFunctionError(f"{node.name!r} has more terms than {_MOST_TERMS}.")
         dtypes = {argument.type for argument in (*signature.input_arg, *signature.output_arg)}
         if dtypes != {tf.float32.as_datatype_enum}:
             raise UnsupportedFunctionError(f"It takes or returns {[tf.dtypes.as_dtype(d).name for d in dtypes]}.")
         self.num_arguments, self.num_results = len(self._arguments), len(self._results)
+        self.scalars = tuple(i for i, name in enumerate(self._arguments) if not self._tensors_in(name))
         self.groups = self._find_groups()
 
     def _find_groups(self) -> list[Group]:
@@ -93,8 +99,8 @@ class ElementFunction:
                 self._tensors[name] = frozenset() if name.startswith(elementwise.SCALARS) else frozenset({name})
         return self._tensors[name]
 
-    def write_loops(self, code: Code, inputs: list[str], outputs: list[str], sizes: list[str]) -> None:
-        """Writes the loops of all groups.
+    def write_loops(self, code: Code, inputs: list[str], outputs: list[str], sizes: list[str]) -> list[str]:
+        """Writes a call for each group and returns the definitions of what is called: groups alike share a loop.
 
         Args:
           code: what to write to.
@@ -102,30 +108,59 @@ class ElementFunction:
           outputs: likewise of each result; where an argument of its group is, a result may be too.
           sizes: how many elements the tensors of each group have.
         """
-        # What is the same for all elements comes before the loops, as numbers and as vectors of one number.
-        scalars: dict[str, dict[str, str]] = {"float": {}, _VECTOR: {}}
-        for name, pointer in zip(self._arguments, inputs, strict=True):
-            if not self._tensors_in(name):
-                scalars["float"][name] = code.value(f"load float, ptr {pointer}")
+        # What is the same for all elements comes before the loops.
+        numbers: dict[str, str] = {}
+        for i in self.scalars:
+            numbers[self._arguments[i]] = code.value(f"load float, ptr {inputs[i]}")
         for name in self._nodes:
             if not self._tensors_in(name):
-                self._write(name, "float", scalars["float"], code)
-        for name, value in scalars["float"].items():
-            scalars[_VECTOR][name] = code.broadcast(value)
+                self._write(name, "float", numbers, code)
+        loops: dict[str, str] = {}
         for group, size in zip(self.groups, sizes, strict=True):
-            in_vectors = code.value(f"and i64 {size}, {-_WIDTH}")
-            for kind, start, end, step in ((_VECTOR, "0", in_vectors, _WIDTH), ("float", in_vectors, size, 1)):
+            used = self._numbers_in(group)
+            name = loops.setdefault(self._loop(group, used), f"@loop{len(loops)}")
+            passed = [f"ptr {inputs[i]}" for i in group.arguments] + [f"ptr {outputs[i]}" for i in group.results]
+            passed += [f"float {numbers[number]}" for number in used] + [f"i64 {size}"]
+            code.line(f"call void {name}({', '.join(passed)})")
+        return [f"define internal void {name}{text}" for text, name in loops.items()]
 
-                def body(index: str, group: Group = group, kind: str = kind) -> None:
-                    values = dict(scalars[kind])
-                    for i in group.arguments:
-                        values[self._arguments[i]] = code.load(kind, inputs[i], index)
-                    results = [self._write(self._results[i], kind, values, code) for i in group.results]
-                    # After all of the reading: an output may be where an input is.
-                    for i, result in zip(group.results, results, strict=True):
-                        code.store(kind, result, outputs[i], index)
+    def _numbers_in(self, group: Group) -> list[str]:
+        """The scalars, arguments or computed of some, that a group's results are computed with."""
+        found: dict[str, None] = {}
+        seen: set[str] = set()
+        to_visit = [self._results[i] for i in group.results]
+        while to_visit:
+            name = to_visit.pop()
+            if not self._tensors_in(name):
+                found[name] = None
+            elif name in self._nodes and name not in seen:
+                seen.add(name)
+                to_visit.extend(_operands(self._nodes[name]))
+        return list(found)
 
-                code.loop(start, end, step, body)
+    def _loop(self, group: Group, numbers: list[str]) -> str:
+        """A function's parameters and body: the group's loop, with nothing in it that other groups have otherwise."""
+        inputs, outputs = ([f"%{kind}{i}" for i in range(len(x))] for kind, x in zip(("in", "out"), group, strict=True))
+        parameters = [f"ptr {name}" for name in (*inputs, *outputs)]
+        parameters += [f"float %number{i}" for i in range(len(numbers))]
+        code = Code()
+        known = {"float": {number: f"%number{i}" for i, number in enumerate(numbers)}}
+        known[_VECTOR] = {number: code.broadcast(value) for number, value in known["float"].items()}
+        in_vectors = code.value(f"and i64 %size, {-_WIDTH}")
+        for kind, start, end, step in ((_VECTOR, "0", in_vectors, _WIDTH), ("float", in_vectors, "%size", 1)):
+
+            def body(index: str, kind: str = kind) -> None:
+                values = dict(known[kind])
+                for i, pointer in zip(group.arguments, inputs, strict=True):
+                    values[self._arguments[i]] = code.load(kind, pointer, index)
+                results = [self._write(self._results[i], kind, values, code) for i in group.results]
+                # After all of the reading: an output may be where an input is.
+                for result, pointer in zip(results, outputs, strict=True):
+                    code.store(kind, result, pointer, index)
+
+            code.loop(start, end, step, body)
+        code.line("ret void")
+        return "\n".join([f"({', '.join(parameters)}, i64 %size) {{", *code.lines, "}"])
 
     def _write(self, name: str, kind: str, values: dict[str, str], code: Code) -> str:
         """Writes the operation of that name, and those it needs, but for what is among `values` already."""
@@ -191,7 +226,7 @@ class Code:
         self._label = label
 
     def leave_if(self, condition: str, label: str) -> None:
-        """Goes to a label if an instruction, a comparison, gives true."""
+        """Goes to a label if an instruction gives true."""
         holds = self.value(condition)
         going_on = f"after_{holds[1:]}"
         self.line(f"br i1 {holds}, label %{label}, label %{going_on}")

@@ -6,6 +6,7 @@ they are. So does a function with operations that `element_loops.py` does not kn
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import tensorflow as tf
@@ -18,11 +19,8 @@ _UNCHANGED = "_tf_data_function"
 
 
 def keep_calls(graph_def: tf.compat.v1.GraphDef) -> bool:
-    """Keeps calls of marked functions from being inlined, in place; returns whether there are any.
-
-    They are not kept where there is a GPU.
-    """
-    calls = [] if devices.has_gpu() else list(marked_calls.find(graph_def, elementwise.NAME))
+    """Keeps calls of marked functions from being inlined, in place; returns whether there are any."""
+    calls = list(marked_calls.find(graph_def, elementwise.NAME))
     for call in calls:
         marked_calls.keep(call)
     called = {call.attr["f"].func.name for call in calls}
@@ -54,6 +52,13 @@ def _operation(function: Any) -> str | None:
             return compiled_ops.register(element_loops.ElementFunction(function))
     except element_loops.UnsupportedFunctionError:
         pass
+    except compiled_ops.CompilationError as error:
+        warnings.warn(
+            f"A local step is computed by TensorFlow's operations, more slowly: no machine code can be made ({error}). "
+            "Check that llvmlite is installed as in requirements.txt.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
     function.attr.pop(_UNCHANGED, None)
     # TensorFlow would put the function's constants outside of the loop that the call is in.
     function.attr["_noinline"].b = True

@@ -14,7 +14,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_fen.checks import check_integer
-from tff_fen.runtime import compilation, values
+from tff_fen.runtime import compilation, devices, values
 from tff_fen.runtime.clients import ClientExecutor, ThreadedClientExecutor
 from tff_fen.runtime.evaluator import Evaluator, LocalFunction, Program
 
@@ -26,13 +26,15 @@ class InProcessContext(tff.framework.SyncContext):
     they are kept as long as the computation lives. Data sets are handed over as they are.
     """
 
-    def __init__(self, executor: ClientExecutor) -> None:
+    def __init__(self, executor: ClientExecutor, clients_on_gpus: bool | None = None) -> None:
         """Initializes the context.
 
         Args:
           executor: who does the clients' work.
+          clients_on_gpus: whether on GPUs, where graphs stay as TensorFlow has them; by default whether there are any.
         """
         self._executor = executor
+        self._clients_on_gpus = devices.has_gpu() if clients_on_gpus is None else clients_on_gpus
         # By identity: to hash a computation is to serialise it. The weak reference removes the entry with the
         # computation, before its id can be that of another.
         self._programs: dict[int, tuple[weakref.ref, Program]] = {}
@@ -62,10 +64,15 @@ class InProcessContext(tff.framework.SyncContext):
     def _program(self, comp: Any) -> Program:
         with self._lock:
             if id(comp) not in self._programs:
-                program = Program(_compile(comp).to_building_block())
+                program = Program(self._compile(comp).to_building_block())
                 key = id(comp)
                 self._programs[key] = (weakref.ref(comp, lambda _: self._programs.pop(key, None)), program)
             return self._programs[id(comp)][1]
+
+    def _compile(self, comp: Any) -> Any:
+        """Compiles for the native runtime; secure sums become plain ones, as in TFF's own test runtime."""
+        plain = tff.backends.test.replace_secure_intrinsics_with_bodies(comp)
+        return compilation.compile_computation(plain, keep_marked=not self._clients_on_gpus)
 
 
 def create_inprocess_context(
@@ -95,11 +102,11 @@ def create_inprocess_context(
         check_integer("max_concurrent_clients", max_concurrent_clients, 1)
     check_integer("threads_per_client", threads_per_client, 1)
     configure_tensorflow(threads_per_client, gpu_memory_growth)
-    devices = _client_devices(client_devices)
+    names = _client_devices(client_devices)
     if max_concurrent_clients is None:
-        on_cpu = any(tf.DeviceSpec.from_string(device).device_type == "CPU" for device in devices)
-        max_concurrent_clients = len(os.sched_getaffinity(0)) if on_cpu else len(devices)
-    return InProcessContext(ThreadedClientExecutor(max_concurrent_clients, devices))
+        on_cpu = any(tf.DeviceSpec.from_string(device).device_type == "CPU" for device in names)
+        max_concurrent_clients = len(os.sched_getaffinity(0)) if on_cpu else len(names)
+    return InProcessContext(ThreadedClientExecutor(max_concurrent_clients, names))
 
 
 def set_inprocess_context(
@@ -117,13 +124,6 @@ def set_inprocess_context(
         gpu_memory_growth=gpu_memory_growth,
     )
     tff.framework.set_default_context(context)
-
-
-def _compile(comp: Any) -> Any:
-    """Compiles for the native runtime; secure sums become plain ones, as in TFF's own test runtime."""
-    return compilation.compile_computation(
-        tff.backends.test.replace_secure_intrinsics_with_bodies(comp), keep_marked=True
-    )
 
 
 def configure_tensorflow(threads_per_client: int, gpu_memory_growth: bool, concurrent_ops: int = 0) -> None:

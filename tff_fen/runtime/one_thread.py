@@ -27,8 +27,8 @@ from tff_fen.runtime.graph_rewriting import nodes_of
 _EXECUTOR = "SINGLE_THREADED_EXECUTOR"
 _LOWER = "_lower_using_switch_merge"
 _LOOPS = {"While", "StatelessWhile"}
-# What conditions become, which only the usual executor knows.
-_BRANCHES = {"Switch", "Merge"}
+# What conditions and loops are taken apart to, which only the usual executor knows; and an operation that waits.
+_REFUSED = {"Switch", "_SwitchN", "Merge", "Enter", "Exit", "NextIteration", "LoopCond", "Unbatch"}
 # Parts of names of operations that TensorFlow has better kernels for than it would take here.
 _SLOW = ("Conv", "Pool", "FusedBatchNorm", "LRN", "BatchMatMul", "Einsum")
 
@@ -39,7 +39,7 @@ def keep_loops(graph_def: tf.compat.v1.GraphDef) -> bool:
     """Keeps marked loops that may get a thread each from being inlined, in place; returns whether there are any."""
     functions = _functions(graph_def)
     kept = False
-    for call in [] if devices.has_gpu() else marked_calls.find(graph_def, client_data.LOOP_NAME):
+    for call in marked_calls.find(graph_def, client_data.LOOP_NAME):
         loop = call.attr["f"].func.name
         if not any(slow in node.op for node in nodes_of(loop, functions) for slow in _SLOW):
             marked_calls.keep(call)
@@ -79,7 +79,7 @@ def _set_lowering(loop: str, functions: _Functions, lower: bool) -> None:
 def _is_allowed(node: tf.compat.v1.NodeDef) -> bool:
     """Whether an operation never waits for a thread."""
     definition = op_def_registry.get(node.op)
-    if definition is None or node.op in _BRANCHES:  # it has none if it calls a function by its name
+    if definition is None or node.op in _REFUSED:  # it has none if it calls a function by its name
         return False
     calls = any("func" in attribute.type for attribute in definition.attr)
     return node.op in _LOOPS or not (definition.is_stateful or calls)

@@ -23,8 +23,8 @@ class RayContext(InProcessContext):
       executor: who does the clients' work.
     """
 
-    def __init__(self, executor: RayClientExecutor) -> None:
-        super().__init__(executor)
+    def __init__(self, executor: RayClientExecutor, clients_on_gpus: bool = False) -> None:
+        super().__init__(executor, clients_on_gpus)
         self.executor = executor
 
     def close(self) -> None:
@@ -65,7 +65,8 @@ def create_ray_context(
     local_workers = num_workers or max(1, len(os.sched_getaffinity(0)) // threads_per_client)
     ray_cluster.connect(address, local_workers * threads_per_client)
     needs = {"CPU": float(threads_per_client), "GPU": float(gpus_per_worker)}
-    return RayContext(RayClientExecutor(_fitting_workers(num_workers, needs), threads_per_client, gpus_per_worker))
+    executor = RayClientExecutor(_fitting_workers(num_workers, needs), threads_per_client, gpus_per_worker)
+    return RayContext(executor, clients_on_gpus=gpus_per_worker > 0)
 
 
 def set_ray_context(
