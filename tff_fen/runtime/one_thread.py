@@ -5,10 +5,11 @@ threads. With clients side by side nothing is gained: its bookkeeping is a fifth
 step, and where there are fewer clients than cores the weights wander between the caches of several.
 TensorFlow's single-threaded executor runs one operation after the other, and a loop as a loop.
 
-It must never meet an operation that waits for a thread: clients would wait for each other's as soon as
-all run such loops. So it gets only loops of operations without state that call no function, unless
-as a loop in a loop. It also hides a loop's body from the pass that gives convolutions their fast kernels; a step
-with one takes so long that the executor does not matter, so those loops stay with the usual one too.
+It must never meet an operation that waits for a thread: once all threads run such loops, none would
+ever be free. So it gets only loops of operations without state that call no function, unless as a
+loop in a loop. It also hides a loop's body from the pass that gives convolutions their fast kernels;
+a step with one takes so long that the executor does not matter, so such loops stay with the usual
+one, too.
 """
 
 from __future__ import annotations
