@@ -43,6 +43,11 @@ def repeated(x: tf.Tensor) -> tf.Tensor:
 LAYERS: dict[str, Callable[[], Layers]] = {
     "dense": lambda: [],
     "repeated": lambda: [tf.keras.layers.Lambda(repeated)],
+    "embedding": lambda: [
+        tf.keras.layers.Lambda(lambda x: tf.cast(3.0 * tf.abs(x), tf.int32)),
+        tf.keras.layers.Embedding(20, 2),
+        tf.keras.layers.Flatten(),
+    ],
     "dropout": lambda: [tf.keras.layers.Dropout(0.5)],
     "conditional": lambda: [tf.keras.layers.Lambda(conditional)],
     "convolution": lambda: [
@@ -51,7 +56,7 @@ LAYERS: dict[str, Callable[[], Layers]] = {
         tf.keras.layers.Flatten(),
     ],
 }
-ON_ONE_THREAD = ["dense", "repeated"]
+ON_ONE_THREAD = ["dense", "repeated", "embedding"]
 
 
 def model_with(name: str) -> tff.learning.models.FunctionalModel:
