@@ -93,7 +93,7 @@ def loops_on_one_thread(graph_defs: list[tf.compat.v1.GraphDef]) -> list[collect
     """The operations of each loop that has a thread of its own."""
     found = []
     for graph_def in graph_defs:
-        functions = {function.signature.name: function for function in graph_def.library.function}
+        functions = graph_rewriting.functions_of(graph_def)
         for node in graph_rewriting.all_nodes(graph_def):
             assert "_XlaMustCompile" not in node.attr
             if node.attr["executor_type"].s == b"SINGLE_THREADED_EXECUTOR":
@@ -122,6 +122,26 @@ def test_the_rounds_of_every_algorithm_have_one(clip_norm: float | None) -> None
 def test_which_steps_allow_it(name: str) -> None:
     found = loops_on_one_thread(graphs_of(fed_dyn(name).next))
     assert len(found) == (1 if name in ON_ONE_THREAD else 0)
+
+
+@pytest.mark.parametrize(
+    ("operation", "allowed"),
+    [
+        ("MatMul", True),
+        ("StatelessWhile", True),
+        ("While", True),
+        ("IteratorGetNext", False),
+        ("RandomUniform", False),
+        ("PartitionedCall", False),
+        ("StatelessIf", False),
+        ("MapDefun", False),
+        ("Switch", False),
+        ("Merge", False),
+        ("a function's name", False),
+    ],
+)
+def test_which_operations_allow_it(operation: str, allowed: bool) -> None:
+    assert one_thread._is_allowed(tf.compat.v1.NodeDef(name="x", op=operation)) is allowed
 
 
 def test_batches_of_a_data_set_stay_with_the_usual_executor() -> None:

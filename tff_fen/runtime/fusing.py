@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tff_fen import elementwise
 from tff_fen.runtime import compiled_ops, devices, element_loops, marked_calls
+from tff_fen.runtime.graph_rewriting import functions_of
 
 # TensorFlow's optimiser changes no function that has this; it would sort the terms of a sum. (tf.data has its own.)
 _UNCHANGED = "_tf_data_function"
@@ -32,7 +33,7 @@ def keep_calls(graph_def: tf.compat.v1.GraphDef) -> bool:
 
 def use_loops(graph_def: tf.compat.v1.GraphDef) -> None:
     """Replaces each call of a marked function that was kept by an operation of its own, in place."""
-    functions = {function.signature.name: function for function in graph_def.library.function}
+    functions = functions_of(graph_def)
     operations: dict[str, str | None] = {}
     for call in marked_calls.find(graph_def, elementwise.NAME):
         name = call.attr["f"].func.name

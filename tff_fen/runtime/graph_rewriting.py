@@ -91,6 +91,11 @@ def all_nodes(graph_def: tf.compat.v1.GraphDef) -> Iterator[tf.compat.v1.NodeDef
         yield from function.node_def
 
 
+def functions_of(graph_def: tf.compat.v1.GraphDef) -> dict[str, Any]:
+    """The functions in a graph's library, by their names."""
+    return {function.signature.name: function for function in graph_def.library.function}
+
+
 def nodes_of(name: str, functions: Mapping[str, Any]) -> Iterator[tf.compat.v1.NodeDef]:
     """The nodes of a function and of all that it calls."""
     found = {name}

@@ -23,7 +23,7 @@ from tensorflow.python.framework import op_def_registry  # there is no public na
 
 from tff_fen import client_data
 from tff_fen.runtime import devices, marked_calls
-from tff_fen.runtime.graph_rewriting import nodes_of
+from tff_fen.runtime.graph_rewriting import functions_of, nodes_of
 
 _EXECUTOR = "SINGLE_THREADED_EXECUTOR"
 _LOWER = "_lower_using_switch_merge"
@@ -38,7 +38,7 @@ _Functions = Mapping[str, Any]
 
 def keep_loops(graph_def: tf.compat.v1.GraphDef) -> bool:
     """Keeps marked loops that may get a thread each from being inlined, in place; returns whether there are any."""
-    functions = _functions(graph_def)
+    functions = functions_of(graph_def)
     kept = False
     for call in marked_calls.find(graph_def, client_data.LOOP_NAME):
         loop = call.attr["f"].func.name
@@ -51,7 +51,7 @@ def keep_loops(graph_def: tf.compat.v1.GraphDef) -> bool:
 
 def use_one_thread(graph_def: tf.compat.v1.GraphDef) -> None:
     """Gives each loop that was kept one thread, in place, if all of its operations allow it."""
-    functions = _functions(graph_def)
+    functions = functions_of(graph_def)
     for call in marked_calls.find(graph_def, client_data.LOOP_NAME):
         loop = call.attr["f"].func.name
         marked_calls.release(call)
@@ -64,10 +64,6 @@ def use_one_thread(graph_def: tf.compat.v1.GraphDef) -> None:
         if _has_fast_products():
             for node in nodes_of(loop, functions):
                 _use_fast_product(node)
-
-
-def _functions(graph_def: tf.compat.v1.GraphDef) -> _Functions:
-    return {function.signature.name: function for function in graph_def.library.function}
 
 
 def _set_lowering(loop: str, functions: _Functions, lower: bool) -> None:

@@ -17,14 +17,14 @@ from typing import Any
 import tensorflow as tf
 
 from tff_fen import client_data
-from tff_fen.runtime.graph_rewriting import nodes_of
+from tff_fen.runtime.graph_rewriting import functions_of, nodes_of
 
 _FunctionDef = Any
 
 
 def use_loops(graph_def: tf.compat.v1.GraphDef) -> None:
     """Replaces each ReduceDataset by a loop, in place, where that changes nothing but the time."""
-    functions = {function.signature.name: function for function in graph_def.library.function}
+    functions = functions_of(graph_def)
     for node in graph_def.node:
         if node.op == "ReduceDataset":
             step = node.attr["f"].func.name
