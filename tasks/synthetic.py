@@ -51,11 +51,9 @@ class Synthetic:
     def test(self) -> tuple[np.ndarray, np.ndarray]:
         """Returns 20 examples each, which are in no training set, of up to 500 clients spread over the population."""
         chosen = np.linspace(0, self._num_clients - 1, min(self._num_clients, _TEST_CLIENTS)).astype(int)
-        parts = [self._draw(int(k)) for k in chosen]
-        return (
-            np.concatenate([x[:_TEST_EXAMPLES] for x, _ in parts]),
-            np.concatenate([y[:_TEST_EXAMPLES] for _, y in parts]),
-        )
+        # Copies: a slice would hold on to all examples of its client.
+        parts = [[a[:_TEST_EXAMPLES].copy() for a in self._draw(int(k))] for k in chosen]
+        return np.concatenate([x for x, _ in parts]), np.concatenate([y for _, y in parts])
 
     def _draw(self, k: int) -> tuple[np.ndarray, np.ndarray]:
         rng = np.random.default_rng((self._seed, 6, k))
