@@ -246,6 +246,61 @@ def test_results_are_in_the_order_of_clients() -> None:
     assert len({thread for _, thread in results}) > 1
 
 
+def test_clients_that_have_not_begun_do_not_after_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, may_end = threading.Semaphore(0), threading.Event()
+    arguments = list(range(100))
+    done = []
+
+    class Waiting:
+        block = None
+        scope: dict[str, Any] = {}  # noqa: RUF012
+
+        def __call__(self, argument: Any = ()) -> Any:
+            begun.release()
+            may_end.wait()
+            done.append(argument)
+
+    def interrupt(self: Any) -> None:
+        for _ in range(2):
+            begun.acquire()
+        raise KeyboardInterrupt
+
+    executor = clients.ThreadedClientExecutor(2)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(concurrent.futures.Future, "result", interrupt)
+        executor.run(Waiting(), arguments)
+    may_end.set()
+    executor._pool.shutdown()
+    assert sorted(done) == [0, 1]
+
+
+def test_a_computation_may_be_called_while_a_graph_is_built(installed: InProcessContext) -> None:
+    add_one = tensorflow(lambda x: x + 1, INT)()
+    with tf.Graph().as_default():
+        assert add_one(3) == 4
+        with pytest.raises(TypeError, match="has no value before its graph is run"):
+            add_one(tf.constant(3, tf.int32))
+    traced = []
+    tf.function(lambda: traced.append(add_one(5)))()
+    assert traced == [6]
+
+
+def test_a_fork_is_told_to_be_started_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TensorFlow's threads are not there in a fork: a call there waits for ever."""
+    context = create_context()
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    with pytest.raises(RuntimeError, match=r"process -1 is a fork of.*get_context\('spawn'\)"):
+        evaluate_on(context, lambda: tensorflow(lambda x: x + 1, INT)()(3))
+
+
+def test_names_what_nests_too_deeply(installed: InProcessContext) -> None:
+    aggregator = tff.learning.ddp_secure_aggregator(noise_multiplier=0.1, expected_clients_per_round=11)
+    process = aggregator.create(tff.types.to_type([tff.TensorType(np.float32, [5])]))
+    with pytest.raises(tff_fen.runtime.UnsupportedConstructError, match="PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION"):
+        process.initialize()
+        process.next(process.initialize(), [[np.ones(5, np.float32)]] * 11)
+
+
 def test_client_work_goes_through_the_executor() -> None:
     """What a runtime on other machines implements: nothing but this method sees a client's work."""
 
@@ -338,6 +393,42 @@ def test_sets_threads_and_devices_before_tensorflow_starts() -> None:
         """
     )
     assert output.splitlines() == ["1", "9", "CPU:1 CPU:0 CPU:1"]
+
+
+def test_normalisation_at_clients_side_by_side() -> None:
+    """TensorFlow's kernel for it mixes up calls at the same time, or ends the process: so in a process of its own."""
+    output = _run_python(
+        """
+        import tff_fen
+        tff_fen.runtime.set_inprocess_context(max_concurrent_clients=4)
+        import numpy as np, tensorflow as tf, tensorflow_federated as tff
+        rng = np.random.default_rng(0)
+        tf.random.set_seed(1)
+        layers = [tf.keras.layers.Dense(8), tf.keras.layers.LayerNormalization(), tf.keras.layers.Dense(3)]
+        model = tff.learning.models.functional_model_from_keras(
+            tf.keras.Sequential([tf.keras.layers.InputLayer((6,)), *layers]),
+            tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            (tf.TensorSpec([None, 6]), tf.TensorSpec([None], tf.int32)),
+        )
+        clients = [
+            tf.data.Dataset.from_tensors((rng.normal(size=(n, 6)).astype(np.float32), np.arange(n, dtype=np.int32) % 3))
+            for n in (7, 1, 33, 5, 12, 30, 8, 2)
+        ]
+        training = tff_fen.LocalTraining(0.1, epochs=3, batch_size=4)
+        process = tff_fen.build_fed_avg(model, tff_fen.ElasticNet(), training)
+        state = process.initialize()
+
+        def trained():
+            weights = process.get_model_weights(process.next(state, clients).state)
+            return b"".join(w.tobytes() for w in weights.trainable)
+
+        print(len({trained() for _ in range(60)}))
+        with tff.framework.get_context_stack().install(tff_fen.runtime.create_native_context()):
+            on_native = trained()
+        print(np.abs(np.frombuffer(trained(), np.float32) - np.frombuffer(on_native, np.float32)).max() < 1e-5)
+        """
+    )
+    assert output.splitlines() == ["1", "True"]
 
 
 def test_warns_if_tensorflow_has_started() -> None:

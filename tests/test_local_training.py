@@ -192,6 +192,14 @@ def test_a_client_that_is_not_finite_sends_zeros_and_counts_for_nothing(bad: flo
     assert all(float(np.sum(m)) == 0.0 for m in tf.nest.flatten(result.metrics_state))
 
 
+def test_a_learning_rate_that_has_decayed_to_nothing_moves_nothing() -> None:
+    """-lr times the gradient and the bound it is clipped to are both 0 then: their ratio is no number."""
+    settings = LocalTraining(0.1, lr_decay=0.5, batch_size=4, clip_norm=10.0)
+    result = rounds.run_local(models.two_layer_mlp(), models.examples(8), ElasticNet(), settings, round_number=150)
+    assert result.is_finite and result.num_examples == 8
+    assert not any(np.any(d) for d in result.raw_delta)
+
+
 def test_learning_rate_schedule() -> None:
     settings = LocalTraining(0.1, lr_decay=0.998)
     for t in (0, 1, 500):

@@ -197,4 +197,5 @@ def train(
 def _clip_factor(tensors: Tensors, bound: tf.Tensor) -> tf.Tensor:
     """What `tf.clip_by_global_norm` multiplies the tensors with; NaN if their norm is not finite."""
     norm = tf.linalg.global_norm(tensors)
-    return bound * tf.minimum(1.0 / norm, 1.0 / bound) + (norm - norm)
+    # A learning rate may decay until the bound is 0, which makes the factor 0, not 0 times infinity.
+    return tf.math.multiply_no_nan(tf.minimum(1.0 / norm, 1.0 / bound), bound) + (norm - norm)

@@ -67,7 +67,9 @@ def _check_calls(model: tff.learning.models.FunctionalModel) -> None:
         except Exception as error:
             raise TypeError(
                 f"model cannot be called on batches of its own input_spec {model.input_spec!r}: "
-                f"{type(error).__name__}: {error}"
+                f"{type(error).__name__}: {error}\n"
+                "Check the spec against the model. TFF makes no working functional model of a Keras model with layers "
+                "that are not trainable: compute what they do beforehand, as a part of the data."
             ) from error
         predictions = tf.nest.flatten(output)[0]
     if loss.shape.rank not in (0, None) or loss.dtype != tf.float32:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import itertools
+import threading
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -60,12 +61,13 @@ class ThreadedClientExecutor:
     def run(self, function: ClientFunction, arguments: Sequence[Value]) -> list[Value]:
         results: list[Value] = [None] * len(arguments)
         errors: dict[int, Exception] = {}
+        is_cancelled = threading.Event()
         remaining = itertools.count()
 
         def work() -> None:
             # Each thread takes the next client until none is left: one task a thread rather than one a client, which
             # with a thousand small clients would cost more than their work.
-            while not errors and (i := next(remaining)) < len(arguments):
+            while not (errors or is_cancelled.is_set()) and (i := next(remaining)) < len(arguments):
                 try:
                     with self._device(i):
                         results[i] = function(arguments[i])
@@ -76,8 +78,11 @@ class ThreadedClientExecutor:
             work()
         else:
             workers = [self._pool.submit(work) for _ in range(min(self._threads, len(arguments)))]
-            for worker in workers:
-                worker.result()
+            try:
+                for worker in workers:
+                    worker.result()
+            finally:
+                is_cancelled.set()  # Ctrl-C ends the wait of this thread alone; of each other, the client it is at
         if errors:
             first = min(errors)
             raise ClientWorkError(first, len(arguments), errors[first]) from errors[first]

@@ -10,10 +10,9 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_fen.runtime import folding, sequences
+from tff_fen.runtime import folding, graphs, sequences
 from tff_fen.runtime.clients import ClientExecutor
 from tff_fen.runtime.errors import UnsupportedConstructError
-from tff_fen.runtime.graphs import GraphFunction
 from tff_fen.runtime.values import ClientValues, Value, flatten
 
 _blocks = tff.framework
@@ -29,11 +28,11 @@ class Program:
     def __init__(self, block: tff.framework.ComputationBuildingBlock) -> None:
         self.block = block
         # By identity: to hash a building block is to serialise it. `block` keeps all of its parts alive.
-        self._graphs: dict[int, GraphFunction] = {}
+        self._graphs: dict[int, Callable[..., Value]] = {}
         self._folds: dict[int, folding.Fold] = {}
         self._lock = threading.Lock()
 
-    def graph(self, block: tff.framework.CompiledComputation) -> GraphFunction:
+    def graph(self, block: tff.framework.CompiledComputation) -> Callable[..., Value]:
         """The function of a TensorFlow computation in this program."""
         with self._lock:
             if id(block) not in self._graphs:
@@ -43,7 +42,7 @@ class Program:
                         f"The computation holds a compiled computation of kind {kind!r}; in process only "
                         "'tensorflow' can be evaluated. Write it with tff.tensorflow.computation."
                     )
-                self._graphs[id(block)] = GraphFunction(block.proto.tensorflow)
+                self._graphs[id(block)] = graphs.load(block.proto.tensorflow)
             return self._graphs[id(block)]
 
     def fold(self, function: LocalFunction) -> folding.Fold:

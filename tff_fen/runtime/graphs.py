@@ -7,7 +7,7 @@ is its variant tensor. See `values.py`.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -22,12 +22,31 @@ _numbers = itertools.count()
 # What a graph that depends on nothing is made of, once TFF's compiler has folded it.
 _CONSTANT_OPS = {"Const", "Identity", "NoOp"}
 
+# Part of the names of operations whose kernels must not run twice at the same time: oneDNN's keep a call's sizes and
+# pointers where the next call finds them (https://github.com/tensorflow/tensorflow/pull/99852). Keras's
+# LayerNormalization is made of them, too.
+_UNSAFE = "FusedBatchNorm"
+
+
+def load(proto: Any) -> Callable[..., Value]:
+    """Returns the graph of a `tensorflow` computation proto as a function of one value, or of none.
+
+    Safe to call from many threads at once.
+    """
+    graph = GraphFunction(proto)
+    if graph.is_unsafe:
+        return _Copies(proto, graph)
+    return graph
+
 
 class GraphFunction:
-    """Calls the graph of a `tensorflow` computation proto; imported once, safe to call from many threads.
+    """Calls the graph of a `tensorflow` computation proto, imported once.
 
     Each call has fresh variables and tables. Seeded random operations go on with their
     sequence from call to call, as they do in a session of TFF's worker.
+
+    Attributes:
+      is_unsafe: whether one call has to end before the next begins.
     """
 
     def __init__(self, proto: Any) -> None:
@@ -51,6 +70,7 @@ class GraphFunction:
         one_thread.use_one_thread(graph_def)
         reducing.use_loops(graph_def)
         pooling.use_fast_gradients(graph_def)
+        self.is_unsafe = any(_UNSAFE in node.op for node in graph_rewriting.all_nodes(graph_def))
         placeholders = {node.name: node for node in graph_def.node if node.op == "Placeholder"}
         used = [(i, name) for i, name in enumerate(parameters) if tensor_node(name) in placeholders]
         self._used = [i for i, _ in used]
@@ -77,6 +97,27 @@ class GraphFunction:
         if self._is_constant and tf.executing_eagerly() and all(x.shape.rank == 0 for x in outputs):
             self._constant = outputs
         return _packed(self._pack, outputs)
+
+
+class _Copies:
+    """Calls a graph that is unsafe; calls side by side have a copy each, with kernels of its own.
+
+    As many copies as there were calls at once. Seeded random operations begin anew in each.
+    """
+
+    def __init__(self, proto: Any, graph: GraphFunction) -> None:
+        self._proto = proto
+        self._idle = [graph]  # a list's `pop` and `append` are safe
+
+    def __call__(self, argument: Value = ()) -> Value:
+        try:
+            graph = self._idle.pop()
+        except IndexError:
+            graph = GraphFunction(self._proto)
+        try:
+            return graph(argument)
+        finally:
+            self._idle.append(graph)
 
 
 def import_function(

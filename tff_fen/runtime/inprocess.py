@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import os
 import threading
@@ -12,10 +13,12 @@ from typing import Any
 
 import tensorflow as tf
 import tensorflow_federated as tff
+from google.protobuf import message  # type: ignore[import-untyped]
 
 from tff_fen.checks import check_integer
 from tff_fen.runtime import compilation, devices, values
 from tff_fen.runtime.clients import ClientExecutor, ThreadedClientExecutor
+from tff_fen.runtime.errors import UnsupportedConstructError
 from tff_fen.runtime.evaluator import Evaluator, LocalFunction, Program
 
 
@@ -39,9 +42,23 @@ class InProcessContext(tff.framework.SyncContext):
         # computation, before its id can be that of another.
         self._programs: dict[int, tuple[weakref.ref, Program]] = {}
         self._lock = threading.RLock()
+        self._process = os.getpid()
 
     def invoke(self, comp: Any, arg: Any) -> Any:
         """Returns `comp(arg)`; called by TFF."""
+        if os.getpid() != self._process:
+            raise RuntimeError(
+                f"The context was made in process {self._process}, which process {os.getpid()} is a fork of; "
+                "TensorFlow's threads are not copied with it, and a call would wait for them for ever. Start processes "
+                "by multiprocessing.get_context('spawn'), and make a context in each."
+            )
+        if tf.executing_eagerly():
+            return self._invoke(comp, arg)
+        # The caller builds a graph, or traces a function: other threads have nothing to do with it.
+        with concurrent.futures.ThreadPoolExecutor(1) as other:
+            return other.submit(self._invoke, comp, arg).result()
+
+    def _invoke(self, comp: Any, arg: Any) -> Any:
         signature = comp.type_signature
         if signature.parameter is not None and arg is None:
             raise TypeError(f"Expected an argument of type {signature.parameter}, found None.")
@@ -71,8 +88,15 @@ class InProcessContext(tff.framework.SyncContext):
 
     def _compile(self, comp: Any) -> Any:
         """Compiles for the native runtime; secure sums become plain ones, as in TFF's own test runtime."""
-        plain = tff.backends.test.replace_secure_intrinsics_with_bodies(comp)
-        return compilation.compile_computation(plain, keep_marked=not self._clients_on_gpus)
+        try:
+            plain = tff.backends.test.replace_secure_intrinsics_with_bodies(comp)
+            return compilation.compile_computation(plain, keep_marked=not self._clients_on_gpus)
+        except message.DecodeError as error:
+            raise UnsupportedConstructError(
+                "The computation nests more deeply than protobuf reads (100 levels), as tff.learning's "
+                "ddp_secure_aggregator does. Set PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION=python in the environment "
+                "before Python starts: protobuf is slower then, but knows no such limit."
+            ) from error
 
 
 def create_inprocess_context(

@@ -17,7 +17,7 @@ def to_tensor(value: Any, type_spec: tff.TensorType, where: str) -> tf.Tensor:
     dtype = type_spec.dtype.type
     tf_dtype = tf.string if dtype is np.str_ else tf.dtypes.as_dtype(dtype)
     if isinstance(value, tf.Tensor):
-        fits, shape = value.dtype == tf_dtype, value.shape
+        fits, shape = value.dtype == tf_dtype and not tf.is_symbolic_tensor(value), value.shape
     elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
         fits = all(_fits(x, dtype) for x in tf.nest.flatten(value))
         if fits:
@@ -83,6 +83,8 @@ def elements_of(value: Any, type_spec: tff.StructType, where: str) -> Iterator[t
 
 def describe(value: Any) -> str:
     """A value in a message: what it is, without all of its numbers."""
+    if tf.is_symbolic_tensor(value):
+        return f"{value!r}, which has no value before its graph is run"
     if isinstance(value, np.ndarray | tf.Tensor):
         return f"an array of dtype {value.dtype} and shape {tuple(value.shape)}"
     text = repr(value)
