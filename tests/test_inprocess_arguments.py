@@ -32,6 +32,8 @@ BAD_ARGUMENTS: dict[str, tuple[Any, Any, type[Exception], str]] = {
     "dtype": (tensorflow(lambda x: x, INT), np.int64(3), TypeError, "type int32, found 3 of type int64"),
     "kind": (tensorflow(lambda x: x, INT), 3.5, TypeError, "type int32, found 3.5 of type float"),
     "size": (tensorflow(lambda x: x, np.int8), 300, TypeError, "type int8, found 300"),
+    "overflow": (tensorflow(lambda x: x, np.int64), 2**63, TypeError, "type int64, found 92233720"),
+    "ragged": (tensorflow(lambda x: x, VECTOR), [[1.0], [1.0, 2.0]], TypeError, r"type float32\[\?\], found"),
     "text": (tensorflow(lambda x: x, FLOAT), "a", TypeError, "type float32, found 'a'"),
     "shape": (tensorflow(lambda x: x, VECTOR), np.zeros((2, 2), FLOAT), TypeError, r"shape \(2, 2\)"),
     "array": (tensorflow(lambda x: x, VECTOR), np.zeros(2), TypeError, "dtype float64"),

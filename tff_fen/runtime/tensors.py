@@ -12,6 +12,13 @@ import tensorflow_federated as tff
 
 def to_tensor(value: Any, type_spec: tff.TensorType, where: str) -> tf.Tensor:
     """Returns a tensor of the value, or raises a `TypeError` unless it fits without a change of kind or size."""
+    try:
+        return _to_tensor(value, type_spec, where)
+    except (ValueError, OverflowError) as error:  # rows of different lengths, integers of more than 64 bits
+        raise TypeError(f"Expected {where} to be of type {type_spec}, found {describe(value)}: {error}") from error
+
+
+def _to_tensor(value: Any, type_spec: tff.TensorType, where: str) -> tf.Tensor:
     if isinstance(value, tf.Variable):
         value = value.read_value()
     dtype = type_spec.dtype.type
