@@ -13,7 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 import tensorflow_federated as tff
-from google.protobuf import message  # type: ignore[import-untyped]
+from google.protobuf import message
 
 from tff_fen.checks import check_integer
 from tff_fen.runtime import compilation, devices, values
