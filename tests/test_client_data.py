@@ -1,9 +1,6 @@
 """Batches: every example once an epoch, partial last batch, orders from seed, round, client and epoch alone."""
 
 import itertools
-import pathlib
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -11,7 +8,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.framework import dataset_options_pb2
 
-from tests import models
+from tests import models, new_process
 from tff_fen import client_data
 
 
@@ -135,11 +132,7 @@ print(process.next(process.initialize(), data).metrics["client_work"]["train"]["
 
 def test_a_convolution_never_sees_a_batch_without_rows() -> None:
     """TensorFlow's kernels would end the process: hence one of its own."""
-    done = subprocess.run(
-        [sys.executable, "-c", EMPTY_BATCH], cwd=pathlib.Path(__file__).parent.parent,
-        capture_output=True, text=True, timeout=240, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0 and done.stdout == "1\n", done.stderr
+    assert new_process.run_python(EMPTY_BATCH, timeout=240.0) == "1\n"
 
 
 def options_of(read: Any) -> dataset_options_pb2.Options:

@@ -5,9 +5,6 @@ from __future__ import annotations
 import concurrent.futures
 import gc
 import os
-import subprocess
-import sys
-import textwrap
 import threading
 import time
 import warnings
@@ -21,7 +18,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 import tff_fen
-from tests import runtime_algorithms, runtime_clients, runtime_local
+from tests import new_process, runtime_algorithms, runtime_clients, runtime_local
 from tests.runtime_suite import (
     CASES,
     FLOAT,
@@ -361,18 +358,8 @@ def test_rejects_settings(settings: dict[str, Any], error: type[Exception], mess
         create_context(**settings)
 
 
-def _run_python(code: str) -> str:
-    """Runs code in a new process: TensorFlow's threads and devices can be set once a process only."""
-    environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"}
-    completed = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, env=environment, timeout=120
-    )
-    assert completed.returncode == 0, completed.stderr
-    return completed.stdout
-
-
 def test_sets_threads_and_devices_before_tensorflow_starts() -> None:
-    output = _run_python(
+    output = new_process.run_python(
         """
         import warnings
         warnings.simplefilter("error", RuntimeWarning)
@@ -397,7 +384,7 @@ def test_sets_threads_and_devices_before_tensorflow_starts() -> None:
 
 def test_normalisation_at_clients_side_by_side() -> None:
     """TensorFlow's kernel for it mixes up calls at the same time, or ends the process: so in a process of its own."""
-    output = _run_python(
+    output = new_process.run_python(
         """
         import tff_fen
         tff_fen.runtime.set_inprocess_context(max_concurrent_clients=4)

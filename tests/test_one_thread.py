@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import collections
-import pathlib
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 from unittest import mock
@@ -16,7 +13,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 import tff_fen
-from tests import models
+from tests import models, new_process
 from tests.test_fusing import graphs_in
 from tff_fen import client_data
 from tff_fen.runtime import compiled_ops, devices, element_loops, graph_rewriting, graphs, one_thread
@@ -84,8 +81,12 @@ def weights_after_rounds(process: Any, rounds: int = 2, context: Any = None) -> 
 
 def graphs_of(computation: Any, context: Any = None) -> list[tf.compat.v1.GraphDef]:
     """What the in-process runtime, and Ray's workers, import of a computation."""
-    compiled = graphs_in((context or tff_fen.runtime.create_inprocess_context())._compile(computation))
-    functions = [graphs.GraphFunction(proto)._function for proto in compiled]
+    return imported((context or tff_fen.runtime.create_inprocess_context())._compile(computation))
+
+
+def imported(compiled: Any) -> list[tf.compat.v1.GraphDef]:
+    """The graphs of a compiled computation as they are here."""
+    functions = [graphs.GraphFunction(proto)._function for proto in graphs_in(compiled)]
     return [function.graph.as_graph_def() for function in functions if function is not None]
 
 
@@ -169,15 +170,8 @@ def test_bits_do_not_depend_on_clients_side_by_side() -> None:
         np.testing.assert_array_equal(a, b)
 
 
-def run_script(script: str) -> None:
-    """In a process of its own, for what can be set only before TensorFlow starts."""
-    root = pathlib.Path(__file__).resolve().parents[1]
-    done = subprocess.run([sys.executable, "-c", script], cwd=root, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-
-
 def test_bits_do_not_depend_on_the_device() -> None:
-    run_script(
+    new_process.run_python(
         """
 import numpy as np, tensorflow as tf, tff_fen
 cpu = tf.config.list_physical_devices("CPU")[0]
@@ -194,7 +188,7 @@ for a, b in zip(*[here.weights_after_rounds(process, context=c) for c in context
 
 def test_clients_that_hold_all_threads_do_not_wait_for_one() -> None:
     """A step whose arithmetic stays a call of a function needs a thread more than TensorFlow has here."""
-    run_script(
+    new_process.run_python(
         """
 import tensorflow as tf, tff_fen
 from tff_fen.runtime import compiled_ops, element_loops
@@ -243,9 +237,8 @@ def test_a_gpu_at_the_driver_alone_changes_nothing(monkeypatch: pytest.MonkeyPat
     with monkeypatch.context() as at_the_driver:
         at_the_driver.setattr(devices, "has_gpu", lambda: True)
         process, driver = fed_dyn("dense"), RayContext(executor=mock.create_autospec(RayClientExecutor))
-        compiled = graphs_in(driver._compile(process.next))
-    functions = [graphs.GraphFunction(proto)._function for proto in compiled]
-    assert len(loops_on_one_thread([f.graph.as_graph_def() for f in functions if f is not None])) == 1
+        compiled = driver._compile(process.next)
+    assert len(loops_on_one_thread(imported(compiled))) == 1
 
 
 def test_products_are_tensorflows_own_where_one_dnn_is_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
