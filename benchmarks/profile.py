@@ -5,9 +5,9 @@
 Two clients of a workload of `benchmarks.runtimes`, one after the other, one epoch: a round of Algorithm 3 in process,
 and the bare floor, each traced by TensorFlow's profiler after two rounds to warm up. `outside` is what is not in any
 operation: TensorFlow's dispatch, the runtime's own Python, and the tracing itself. In process it also has the training
-loop where that has one thread (`tff_fen/runtime/one_thread.py`), as TensorFlow does not trace its operations; so there
+loop where that has one thread (`passes/one_thread.py`), as TensorFlow does not trace its operations; so there
 is a table of the same round with TensorFlow's usual executor, too. The floor of a convolutional model may have a
-MaxPoolGrad (slow) in place of a _MklNativeMaxPoolGrad: see `tff_fen/runtime/pooling.py`.
+MaxPoolGrad (slow) in place of a _MklNativeMaxPoolGrad: see `tff_fen/runtime/passes/pooling.py`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tensorflow.core.profiler.protobuf import xplane_pb2
 
 import tff_fen
 from benchmarks import runtimes
-from tff_fen.runtime import one_thread
+from tff_fen.runtime.passes import one_thread
 
 WORKLOAD = flags.DEFINE_enum("workload", "mnist", ["mnist", "cifar"], "Whose clients to trace.")
 ROWS = flags.DEFINE_integer("rows", 12, "How many operations to list.", lower_bound=1)

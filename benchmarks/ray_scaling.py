@@ -18,7 +18,7 @@ from absl import app
 
 import tff_fen
 from benchmarks import runtimes
-from tff_fen.runtime.ray_cluster import start_local_cluster
+from tff_fen.runtime.ray.cluster import start_local_cluster
 
 _WORKERS = (1, 2)
 

@@ -10,8 +10,8 @@ overhead   a client's work is one addition; 10, 100 and 1000 clients, and the su
 
 The floor is the local steps alone in a compiled TensorFlow function, on as many threads as in process: no TFF, no data
 sets, no Keras, no metrics, no client states, no measurements, no aggregation. It is there twice: with TensorFlow's
-operations, and with the loop that the in-process runtime has for a step's arithmetic (`tff_fen/runtime/fusing.py`).
-"Usual executor" is in process without one thread a training loop (`tff_fen/runtime/one_thread.py`).
+operations, and with the loop that the in-process runtime has for a step's arithmetic (`passes/fusing.py`).
+"Usual executor" is in process without one thread a training loop (`tff_fen/runtime/passes/one_thread.py`).
 Every native contender has a worker of its own, set up by `create_native_context` unless it says "default"; the rounds
 are interleaved, so that a slow spell of the machine hits all. Figures are medians with the range of the middle half;
 the first two rounds of each are not counted. The time of all cores together says more than the clock where others use
@@ -39,7 +39,8 @@ from benchmarks import local_training as fed_prox
 from tasks import models
 from tff_fen import client_data, local_training
 from tff_fen.client_training import Trainer
-from tff_fen.runtime import fusing, graph_rewriting, graphs, one_thread
+from tff_fen.runtime.inprocess import graphs
+from tff_fen.runtime.passes import fusing, graph_rewriting, one_thread
 
 _NAMES = ["mnist", "cifar", "lstm", "overhead"]
 WORKLOADS = flags.DEFINE_multi_enum("workloads", _NAMES, _NAMES, "What to time.")

@@ -18,7 +18,7 @@ import traceback
 import tff_fen
 from tests import ray_processes
 from tests.runtime_suite import assert_same, evaluate_on
-from tff_fen.runtime import ray_cluster
+from tff_fen.runtime.ray import cluster as ray_cluster
 
 
 def main(folder: pathlib.Path) -> None:

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 import tff_fen
 from tests import models
-from tff_fen.runtime import ray_watchdog
+from tff_fen.runtime.ray import watchdog
 
 ROOT = pathlib.Path(__file__).parent.parent
 CLIENTS = 4
@@ -114,4 +114,4 @@ def start(script: str, mark: str, *arguments: str) -> subprocess.Popen[str]:
 
 def left(mark: str) -> list[int]:
     """The processes that a marked one has left; not those that wait for their parent to hear of their end."""
-    return ray_watchdog.marked_processes(f"TFF_FEN_TEST_RAY={mark}".encode())
+    return watchdog.marked_processes(f"TFF_FEN_TEST_RAY={mark}".encode())

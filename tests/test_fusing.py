@@ -14,7 +14,10 @@ import tensorflow_federated as tff
 import tff_fen
 from tests import models
 from tff_fen import elementwise
-from tff_fen.runtime import compilation, compiled_ops, devices, element_loops, fusing, graph_rewriting, graphs
+from tff_fen.runtime import compilation, devices
+from tff_fen.runtime.inprocess import graphs
+from tff_fen.runtime.machine_code import compiled_ops, element_loops
+from tff_fen.runtime.passes import fusing, graph_rewriting
 
 OPERATION = "TffFenElementwise"
 # Around the number of elements in a vector, and shapes that are none or empty.

@@ -32,8 +32,8 @@ from tests.runtime_suite import (
     mapped,
     tensorflow,
 )
-from tff_fen.runtime import clients, evaluator, folding, graphs
-from tff_fen.runtime.inprocess import InProcessContext
+from tff_fen.runtime.inprocess import evaluator, executors, folding, graphs
+from tff_fen.runtime.inprocess.context import InProcessContext
 
 assert runtime_algorithms.STOCK  # imported for the cases it adds, as the others are
 
@@ -228,7 +228,7 @@ def test_sums_are_in_the_order_of_clients_whatever_the_timing() -> None:
 
 
 def test_results_are_in_the_order_of_clients() -> None:
-    executor = clients.ThreadedClientExecutor(4)
+    executor = executors.ThreadedClientExecutor(4)
 
     class Slow:
         block = None
@@ -262,7 +262,7 @@ def test_clients_that_have_not_begun_do_not_after_an_interrupt(monkeypatch: pyte
             begun.acquire()
         raise KeyboardInterrupt
 
-    executor = clients.ThreadedClientExecutor(2)
+    executor = executors.ThreadedClientExecutor(2)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(concurrent.futures.Future, "result", interrupt)
         executor.run(Waiting(), arguments)
@@ -305,7 +305,7 @@ def test_client_work_goes_through_the_executor() -> None:
         def __init__(self) -> None:
             self.calls: list[tuple[str, int]] = []
 
-        def run(self, function: clients.ClientFunction, arguments: Any) -> list[Any]:
+        def run(self, function: executors.ClientFunction, arguments: Any) -> list[Any]:
             self.calls.append((function.block.proto.WhichOneof("computation"), len(arguments)))
             assert not function.scope
             return [function(argument) for argument in arguments]
@@ -336,7 +336,7 @@ def test_functions_with_surroundings_are_not_kept_in_a_fold() -> None:
         ),
     )
     program = evaluator.Program(block)
-    runs = evaluator.Evaluator(program, clients.ThreadedClientExecutor(1), 0)
+    runs = evaluator.Evaluator(program, executors.ThreadedClientExecutor(1), 0)
     values = [tf.constant(1)] * (2 * folding._STEPS_PER_CALL)
     for scale in (1, 5):
         function = runs.evaluate(block, {"scale": tf.constant(scale), "unrelated": tf.constant(0)})
@@ -375,7 +375,7 @@ def test_sets_threads_and_devices_before_tensorflow_starts() -> None:
         )
         print(total([1, 2, 3]))
         function = graphs.GraphFunction(work.to_building_block().proto.tensorflow)
-        executor = clients.ThreadedClientExecutor(2, ["/device:CPU:1", "/device:CPU:0"])
+        executor = executors.ThreadedClientExecutor(2, ["/device:CPU:1", "/device:CPU:0"])
         print(*[t.device[-5:] for t in executor.run(function, [tf.constant(k) for k in range(3)])])
         """
     )

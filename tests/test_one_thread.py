@@ -16,9 +16,12 @@ import tff_fen
 from tests import models, new_process
 from tests.test_fusing import graphs_in
 from tff_fen import client_data
-from tff_fen.runtime import compiled_ops, devices, element_loops, graph_rewriting, graphs, one_thread
-from tff_fen.runtime.ray_clients import RayClientExecutor
-from tff_fen.runtime.ray_context import RayContext
+from tff_fen.runtime import devices
+from tff_fen.runtime.inprocess import graphs
+from tff_fen.runtime.machine_code import compiled_ops, element_loops
+from tff_fen.runtime.passes import graph_rewriting, one_thread
+from tff_fen.runtime.ray.clients import RayClientExecutor
+from tff_fen.runtime.ray.context import RayContext
 
 CLIENTS = 5
 TRAINING = tff_fen.LocalTraining(0.1, epochs=2, batch_size=4, lr_decay=0.9)

@@ -9,7 +9,9 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_fen.runtime import devices, graphs, pooling
+from tff_fen.runtime import devices
+from tff_fen.runtime.inprocess import graphs
+from tff_fen.runtime.passes import pooling
 
 
 def gradient_graph(

@@ -19,7 +19,7 @@ from tests import ray_processes, runtime_algorithms, runtime_clients
 from tests.runtime_suite import CASES, FLOAT, INT, assert_same, at_clients, at_server, evaluate_on, federated, mapped
 from tests.runtime_suite import tensorflow as tensorflow_computation
 from tests.test_inprocess import _fail_if_negative, create_context
-from tff_fen.runtime.ray_context import RayContext
+from tff_fen.runtime.ray.context import RayContext
 
 assert runtime_algorithms.STOCK and runtime_clients.NUMBERS  # imported for the cases they add
 # On one core, one after the other: they share a cluster, and it takes long to start.

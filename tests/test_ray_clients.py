@@ -21,9 +21,13 @@ import tensorflow_federated as tff
 
 import tff_fen
 from tests.runtime_suite import INT, assert_same, int_dataset, tensorflow
-from tff_fen.runtime import ray_clients, ray_store, ray_watchdog, ray_worker, transport
-from tff_fen.runtime.clients import ThreadedClientExecutor
-from tff_fen.runtime.evaluator import Evaluator, LocalFunction, Program
+from tff_fen.runtime.inprocess.evaluator import Evaluator, LocalFunction, Program
+from tff_fen.runtime.inprocess.executors import ThreadedClientExecutor
+from tff_fen.runtime.ray import clients as ray_clients
+from tff_fen.runtime.ray import store as ray_store
+from tff_fen.runtime.ray import transport
+from tff_fen.runtime.ray import watchdog as ray_watchdog
+from tff_fen.runtime.ray import worker as ray_worker
 
 
 class Lost(Exception):

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_fen.runtime import graphs
+from tff_fen.runtime.inprocess import graphs
 
 
 def reduction(step: Callable[[Any, Any], Any]) -> graphs.GraphFunction:

@@ -19,7 +19,7 @@ import tensorflow_federated as tff
 from tensorflow_federated.python.core.environments.tensorflow_backend import tensorflow_tree_transformations
 from tensorflow_federated.python.core.environments.tensorflow_frontend import tensorflow_computation
 
-from tff_fen.runtime import fusing, one_thread
+from tff_fen.runtime.passes import fusing, one_thread
 
 
 def compile_computation(comp: Any, *, keep_marked: bool = False) -> Any:

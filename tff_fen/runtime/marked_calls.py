@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from tff_fen.runtime.graph_rewriting import all_nodes
+from tff_fen.runtime.passes.graph_rewriting import all_nodes
 
 # TensorFlow's optimiser inlines no call that has this. (Where it is to inline all it can, as TFF has it do, it does not
 # heed `_noinline`.) XLA never sees it: `release` removes it.

@@ -9,11 +9,12 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from tff_fen.runtime import ray_worker, transport
-from tff_fen.runtime.clients import ClientFunction
 from tff_fen.runtime.errors import ClientWorkError
-from tff_fen.runtime.ray_store import ObjectStore
-from tff_fen.runtime.values import Value
+from tff_fen.runtime.inprocess.executors import ClientFunction
+from tff_fen.runtime.inprocess.values import Value
+from tff_fen.runtime.ray import transport
+from tff_fen.runtime.ray import worker as ray_worker
+from tff_fen.runtime.ray.store import ObjectStore
 
 # A worker that is being started has to import TensorFlow, on a busy machine many at once.
 _START_SECONDS = 180.0

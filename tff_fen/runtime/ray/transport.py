@@ -17,9 +17,9 @@ import tensorflow as tf
 import tensorflow_federated as tff
 from tensorflow_federated.proto.v0 import computation_pb2
 
-from tff_fen.runtime.clients import ClientFunction
 from tff_fen.runtime.errors import UnsupportedConstructError
-from tff_fen.runtime.values import Value
+from tff_fen.runtime.inprocess.executors import ClientFunction
+from tff_fen.runtime.inprocess.values import Value
 
 # What a data set may call that lives in the Python of one process.
 _PYTHON_OPS = {"PyFunc", "PyFuncStateless", "EagerPyFunc"}

@@ -12,10 +12,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from tff_fen.runtime import fusing, graph_rewriting, one_thread, pooling, reducing
 from tff_fen.runtime.errors import UnsupportedConstructError
-from tff_fen.runtime.graph_rewriting import tensor_node
-from tff_fen.runtime.values import Value, flatten
+from tff_fen.runtime.inprocess.values import Value, flatten
+from tff_fen.runtime.passes import fusing, graph_rewriting, one_thread, pooling, reducing
+from tff_fen.runtime.passes.graph_rewriting import tensor_node
 
 _numbers = itertools.count()
 

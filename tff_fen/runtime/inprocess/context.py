@@ -16,10 +16,11 @@ import tensorflow_federated as tff
 from google.protobuf import message
 
 from tff_fen.checks import check_integer
-from tff_fen.runtime import compilation, devices, values
-from tff_fen.runtime.clients import ClientExecutor, ThreadedClientExecutor
+from tff_fen.runtime import compilation, devices
 from tff_fen.runtime.errors import UnsupportedConstructError
-from tff_fen.runtime.evaluator import Evaluator, LocalFunction, Program
+from tff_fen.runtime.inprocess import values
+from tff_fen.runtime.inprocess.evaluator import Evaluator, LocalFunction, Program
+from tff_fen.runtime.inprocess.executors import ClientExecutor, ThreadedClientExecutor
 
 
 class InProcessContext(tff.framework.SyncContext):

@@ -10,10 +10,10 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_fen.runtime import folding, graphs, sequences
-from tff_fen.runtime.clients import ClientExecutor
 from tff_fen.runtime.errors import UnsupportedConstructError
-from tff_fen.runtime.values import ClientValues, Value, flatten
+from tff_fen.runtime.inprocess import folding, graphs, sequences
+from tff_fen.runtime.inprocess.executors import ClientExecutor
+from tff_fen.runtime.inprocess.values import ClientValues, Value, flatten
 
 _blocks = tff.framework
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tff_fen.runtime import devices
-from tff_fen.runtime.graph_rewriting import tensor_node
+from tff_fen.runtime.passes.graph_rewriting import tensor_node
 
 _FAST = {"MaxPool": "_MklNativeMaxPool", "MaxPoolGrad": "_MklNativeMaxPoolGrad"}
 

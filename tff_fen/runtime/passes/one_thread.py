@@ -23,7 +23,7 @@ from tensorflow.python.framework import op_def_registry  # there is no public na
 
 from tff_fen import client_data
 from tff_fen.runtime import devices, marked_calls
-from tff_fen.runtime.graph_rewriting import functions_of, nodes_of
+from tff_fen.runtime.passes.graph_rewriting import functions_of, nodes_of
 
 _EXECUTOR = "SINGLE_THREADED_EXECUTOR"
 _LOWER = "_lower_using_switch_merge"

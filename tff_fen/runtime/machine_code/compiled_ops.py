@@ -17,7 +17,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tff_fen.runtime.element_loops import Code, ElementFunction
+from tff_fen.runtime.machine_code.element_loops import Code, ElementFunction
 
 # TensorFlow's C interface as far as machine code calls it: the result, then the arguments.
 _CALLED = {

@@ -17,7 +17,7 @@ from typing import Any
 import tensorflow as tf
 
 from tff_fen import client_data
-from tff_fen.runtime.graph_rewriting import functions_of, nodes_of
+from tff_fen.runtime.passes.graph_rewriting import functions_of, nodes_of
 
 _FunctionDef = Any
 

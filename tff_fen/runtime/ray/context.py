@@ -8,9 +8,9 @@ import time
 import tensorflow_federated as tff
 
 from tff_fen.checks import check_integer, check_number
-from tff_fen.runtime import ray_cluster
-from tff_fen.runtime.inprocess import InProcessContext, configure_tensorflow
-from tff_fen.runtime.ray_clients import RayClientExecutor
+from tff_fen.runtime.inprocess.context import InProcessContext, configure_tensorflow
+from tff_fen.runtime.ray import cluster as ray_cluster
+from tff_fen.runtime.ray.clients import RayClientExecutor
 
 # Ray hears of CPUs that have become free with a delay.
 _CAPACITY_SECONDS = 5.0

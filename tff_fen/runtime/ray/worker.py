@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_fen.runtime import transport
-from tff_fen.runtime.clients import ThreadedClientExecutor
-from tff_fen.runtime.evaluator import Evaluator, LocalFunction, Program
-from tff_fen.runtime.inprocess import configure_tensorflow
-from tff_fen.runtime.values import Value
+from tff_fen.runtime.inprocess.context import configure_tensorflow
+from tff_fen.runtime.inprocess.evaluator import Evaluator, LocalFunction, Program
+from tff_fen.runtime.inprocess.executors import ThreadedClientExecutor
+from tff_fen.runtime.inprocess.values import Value
+from tff_fen.runtime.ray import transport
 
 # Functions kept in a worker. A round has a handful, and so has each evaluation beside it.
 _MOST_PROGRAMS = 64

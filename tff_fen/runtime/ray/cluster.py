@@ -18,7 +18,7 @@ from typing import Any
 import grpc
 
 from tff_fen.checks import check_type
-from tff_fen.runtime import ray_watchdog
+from tff_fen.runtime.ray import watchdog as ray_watchdog
 
 # In the environment of all processes of a cluster that was started here, by which the watchdog knows them.
 MARK = "TFF_FEN_RAY_CLUSTER"

@@ -9,10 +9,10 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_fen.runtime.clients import ClientFunction
 from tff_fen.runtime.errors import ClientWorkError
-from tff_fen.runtime.graphs import call_flat
-from tff_fen.runtime.values import Value, flatten
+from tff_fen.runtime.inprocess.executors import ClientFunction
+from tff_fen.runtime.inprocess.graphs import call_flat
+from tff_fen.runtime.inprocess.values import Value, flatten
 
 # A TensorFlow call costs about as much as a hundred scalar additions inside of one.
 _STEPS_PER_CALL = 8

@@ -15,7 +15,7 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_fen.runtime import sequences, tensors
+from tff_fen.runtime.inprocess import sequences, tensors
 
 Value = Any
 

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_fen.runtime import tensors
+from tff_fen.runtime.inprocess import tensors
 
 
 def element_spec(type_spec: tff.Type) -> Any:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from tff_fen.runtime.errors import ClientWorkError
-from tff_fen.runtime.values import Value
+from tff_fen.runtime.inprocess.values import Value
 
 
 class ClientFunction(Protocol):

@@ -12,8 +12,9 @@ from typing import Any
 import tensorflow as tf
 
 from tff_fen import elementwise
-from tff_fen.runtime import compiled_ops, devices, element_loops, marked_calls
-from tff_fen.runtime.graph_rewriting import functions_of
+from tff_fen.runtime import devices, marked_calls
+from tff_fen.runtime.machine_code import compiled_ops, element_loops
+from tff_fen.runtime.passes.graph_rewriting import functions_of
 
 # TensorFlow's optimiser changes no function that has this; it would sort the terms of a sum. (tf.data has its own.)
 _UNCHANGED = "_tf_data_function"

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tff_fen.runtime import transport
-from tff_fen.runtime.ray_worker import Common, Shared, Stored
-from tff_fen.runtime.values import Value
+from tff_fen.runtime.inprocess.values import Value
+from tff_fen.runtime.ray import transport
+from tff_fen.runtime.ray.worker import Common, Shared, Stored
 
 # Serialised data sets that are kept for the next round; what is older has to be serialised again.
 _KEPT_DATA_BYTES = 2**29

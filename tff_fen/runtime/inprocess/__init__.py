@@ -1,0 +1,1 @@
+"""Evaluates TFF computations in this process."""

@@ -1,0 +1,1 @@
+"""Marked arithmetic as machine code, and as operations of TensorFlow."""

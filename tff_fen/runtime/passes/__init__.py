@@ -1,0 +1,1 @@
+"""Rewrites of TensorFlow graphs for speed, one per file."""

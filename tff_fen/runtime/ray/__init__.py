@@ -1,0 +1,1 @@
+"""Client work on a Ray cluster."""
