@@ -27,19 +27,21 @@ import tqdm
 from absl import app, flags, logging
 
 import tff_fen
-from tasks import presets, registry, sampling
+from experiments import presets
+from experiments.accounting import SENT_COLUMNS
+from experiments.experiment_config import ExperimentConfig, parse_sampling
+from experiments.flags import build_config, define_flags, explicit_values, parse_grid
+from experiments.loop import Interruption, Loop, Parts, RoundRecord, read_header
+from experiments.methods import build_aggregation, build_process
+from experiments.output import ConfigMismatchError, Folder, summarize, write_whole
+from experiments.task_flags import check_task_of, load_task_of
+from tasks import registry
+from tasks.data_sets.sources import DataUnavailableError
 from tasks.evaluation import Evaluator
-from tasks.flags import check_task_of, load_task_of
-from tasks.sources import DataUnavailableError
 from tasks.task import Task
 from tff_fen.checks import check_integer, check_name
-from tff_fen.experiment.accounting import SENT_COLUMNS
-from tff_fen.experiment.algorithms import build_aggregation, build_process
-from tff_fen.experiment.config import ExperimentConfig, parse_sampling
-from tff_fen.experiment.flags import build_config, define_flags, explicit_values, parse_grid
-from tff_fen.experiment.loop import Interruption, Loop, Parts, RoundRecord, read_header
-from tff_fen.experiment.output import ConfigMismatchError, Folder, summarize, write_whole
-from tff_fen.experiment.store import RoundStore, StoreError
+from tff_fen.program import sampling
+from tff_fen.program.store import RoundStore, StoreError
 
 define_flags()
 _PRESET = flags.DEFINE_string("preset", None, "DATA SET/SPLIT/METHOD, as in mnist/dirichlet_0.3/algorithm_3.")
@@ -139,7 +141,7 @@ def run_one(run: Run, path: pathlib.Path, interruption: Interruption) -> dict[st
         summary = summarize(records, loop.evaluate(), size, time.monotonic() - start)
         folder.finish(summary, loop.weights, records[-1] if records else None)
         if _PLOTS.value:
-            from tff_fen.experiment import plots
+            from experiments import plots
 
             for name, picture in plots.draw(records).items():
                 write_whole(path / name, picture)

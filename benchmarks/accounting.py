@@ -19,11 +19,11 @@ import tqdm
 from absl import app, flags
 
 import run_experiment
-from tasks import presets
-from tasks.flags import load_task_of
-from tff_fen.experiment.flags import build_config, explicit_values
-from tff_fen.experiment.loop import Loop
-from tff_fen.experiment.store import RoundStore
+from experiments import presets
+from experiments.flags import build_config, explicit_values
+from experiments.loop import Loop
+from experiments.task_flags import load_task_of
+from tff_fen.program.store import RoundStore
 
 _WARM_UP = 2
 

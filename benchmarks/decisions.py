@@ -18,10 +18,10 @@ import tqdm
 from absl import app, flags
 
 import tff_fen
-from tasks import sampling
 from tasks.evaluation import Evaluator
 from tasks.registry import load_task
 from tasks.task import Task
+from tff_fen.program import sampling
 
 _ROUNDS = flags.DEFINE_integer("rounds", 30, "Rounds of each run on digits.", lower_bound=1)
 _SEEDS = flags.DEFINE_integer("seeds", 3, "Runs of each setting on digits.", lower_bound=1)

@@ -17,7 +17,7 @@ import tqdm
 from absl import app, flags
 
 import tff_fen
-from tasks import least_squares
+from tasks.data_sets import least_squares
 
 _ROUNDS = flags.DEFINE_integer("rounds", 200, "Rounds of each method.", lower_bound=1)
 

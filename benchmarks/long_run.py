@@ -18,10 +18,10 @@ import tqdm
 from absl import app
 
 import run_experiment
-from tasks.flags import load_task_of
-from tff_fen.experiment.flags import build_config, explicit_values
-from tff_fen.experiment.loop import Loop
-from tff_fen.experiment.store import RoundStore
+from experiments.flags import build_config, explicit_values
+from experiments.loop import Loop
+from experiments.task_flags import load_task_of
+from tff_fen.program.store import RoundStore
 
 _EARLY = 50
 

@@ -16,8 +16,8 @@ import tqdm
 from absl import app, flags
 
 import tff_fen
-from tasks import sampling
 from tasks.registry import load_task
+from tff_fen.program import sampling
 
 _ROUNDS = flags.DEFINE_integer("rounds", 20, "Rounds timed for each.", lower_bound=3)
 

@@ -37,8 +37,9 @@ from absl import app, flags
 import tff_fen
 from benchmarks import local_training as fed_prox
 from tasks import models
-from tff_fen import client_data, local_training
-from tff_fen.client_training import Trainer
+from tff_fen.client_work import batches as client_data
+from tff_fen.client_work import step as local_training
+from tff_fen.client_work.trainer import Trainer
 from tff_fen.runtime.inprocess import graphs
 from tff_fen.runtime.passes import fusing, graph_rewriting, one_thread
 

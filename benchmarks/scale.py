@@ -22,11 +22,11 @@ from absl import app, flags
 
 import run_experiment
 import tff_fen
+from experiments.experiment_config import ExperimentConfig
+from experiments.loop import Loop
+from tasks.data_sets.synthetic import Synthetic
 from tasks.registry import load_task
-from tasks.synthetic import Synthetic
-from tff_fen.experiment.config import ExperimentConfig
-from tff_fen.experiment.loop import Loop
-from tff_fen.experiment.store import RoundStore
+from tff_fen.program.store import RoundStore
 
 ROUNDS = flags.DEFINE_integer("timed_rounds", 5, "Rounds timed for each number of participants.", lower_bound=2)
 POPULATION = 100_000

@@ -28,7 +28,7 @@ import tqdm
 from absl import app, flags
 
 import tff_fen
-from tasks import least_squares
+from tasks.data_sets import least_squares
 
 _RUNS = flags.DEFINE_integer("runs", 10, "Runs that the expectations are means of.", lower_bound=1)
 _ROUNDS = flags.DEFINE_integer("rounds", 20, "T.", lower_bound=1)

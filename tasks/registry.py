@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tasks import cifar, digits, emnist, mnist, models, shakespeare, sources, splits, synthetic
+from tasks import models, splits
+from tasks.data_sets import cifar, digits, emnist, mnist, shakespeare, sources, synthetic
 from tasks.task import Clients, Task, build_task
 from tff_fen.checks import check_integer, check_name, check_number
 

@@ -30,8 +30,8 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from tff_fen.checks import check_number, check_type
-from tff_fen.entropy_coding import CodecError, Reader, changes, decode_numbers, encode_numbers, varint
-from tff_fen.symbols import Float32, High, Leading, Split
+from tff_fen.entropy_coding.numbers import CodecError, Reader, changes, decode_numbers, encode_numbers, varint
+from tff_fen.entropy_coding.symbols import Float32, High, Leading, Split
 
 __all__ = ["Codec", "CodecError", "Float16Codec", "LosslessCodec", "QuantisedCodec", "parse_codec"]
 

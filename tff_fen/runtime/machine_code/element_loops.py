@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tff_fen import elementwise
+from tff_fen import graph_marks as elementwise
 from tff_fen.runtime.passes.graph_rewriting import tensor_node
 
 # Elements of a vector, as AVX-512 has them; where a processor's vectors are shorter, LLVM takes several.

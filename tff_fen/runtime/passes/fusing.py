@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tff_fen import elementwise
+from tff_fen import graph_marks as elementwise
 from tff_fen.runtime import devices, marked_calls
 from tff_fen.runtime.machine_code import compiled_ops, element_loops
 from tff_fen.runtime.passes.graph_rewriting import functions_of

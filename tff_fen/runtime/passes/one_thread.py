@@ -21,7 +21,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.framework import op_def_registry  # there is no public name for an operation's definition
 
-from tff_fen import client_data
+from tff_fen.client_work import batches as client_data
 from tff_fen.runtime import devices, marked_calls
 from tff_fen.runtime.passes.graph_rewriting import functions_of, nodes_of
 

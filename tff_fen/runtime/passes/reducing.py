@@ -16,7 +16,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tff_fen import client_data
+from tff_fen.client_work import batches as client_data
 from tff_fen.runtime.passes.graph_rewriting import functions_of, nodes_of
 
 _FunctionDef = Any

@@ -1,0 +1,70 @@
+"""The fields of `ExperimentConfig` as absl flags: one place for names, types, defaults and texts."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from absl import flags
+
+from experiments.experiment_config import ExperimentConfig
+from tff_fen.checks import check_name
+
+_FIELDS = {field.name: field for field in dataclasses.fields(ExperimentConfig)}
+_DEFINE: dict[type, Callable[..., Any]] = {
+    str: flags.DEFINE_string,
+    int: flags.DEFINE_integer,
+    float: flags.DEFINE_float,
+}
+
+
+def define_flags(*groups: str) -> None:
+    """Defines the flags of some groups of fields, or of all."""
+    for name, field in _FIELDS.items():
+        group, text, choices = (field.metadata[key] for key in ("group", "text", "choices"))
+        if groups and group not in groups:
+            continue
+        text = f"[{group}] {text}" + (f" One of {', '.join(choices)}." if choices else "")
+        _DEFINE[field.metadata["kind"]](name, field.default, text)
+
+
+def explicit_values() -> dict[str, Any]:
+    """Returns the values of the flags that were given, on the command line or in a flag file."""
+    return {name: flags.FLAGS[name].value for name in _FIELDS if name in flags.FLAGS and flags.FLAGS[name].present}
+
+
+def parse_grid(axes: Sequence[str], also: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """Returns the points of a grid given as `["l1=1e-2,1e-4", "seed=0,1"]`, the last axis changing fastest.
+
+    Args:
+      axes: a field and its values each.
+      also: names that are allowed beside those of fields; their values stay texts.
+    """
+    names, values = [], []
+    for axis in axes:
+        name, _, listed = axis.partition("=")
+        check_name("axis of --grid", name, [*_FIELDS, *also])
+        if name in names:
+            raise ValueError(f"--grid names {name!r} twice. Put all its values into one.")
+        parts = [part for part in listed.split(",") if part]
+        if not parts:
+            raise ValueError(f"--grid needs values, as in 'l1=1e-2,1e-4', found {axis!r}.")
+        kind = _FIELDS[name].metadata["kind"] if name in _FIELDS else str
+        try:
+            values.append([kind(part) for part in parts])
+        except ValueError:
+            raise ValueError(f"--grid has a value for {name!r} that is no {kind.__name__}: {axis!r}.") from None
+        if len(set(values[-1])) < len(values[-1]):
+            raise ValueError(f"--grid has a value for {name!r} twice: {axis!r}.")
+        names.append(name)
+    return [dict(zip(names, point, strict=True)) for point in itertools.product(*values)]
+
+
+def build_config(*layers: Mapping[str, Any]) -> ExperimentConfig:
+    """Returns the configuration of these values, later layers over earlier ones."""
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        merged |= layer
+    return ExperimentConfig(**merged)

@@ -1,0 +1,36 @@
+"""The small form of results that is kept with the source: text alone, and nothing of the machine it was made on."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from collections.abc import Sequence
+
+from experiments.output import write_whole
+from experiments.report.read import Run
+
+
+def export_runs(runs: Sequence[Run], folder: pathlib.Path) -> list[str]:
+    """Writes config.json, metrics.csv, summary.json and updates.csv of each finished run below a folder.
+
+    `seconds` is left out of the summaries: it is another one whenever the command is run.
+
+    Returns:
+      What was left out and why, a sentence each.
+    """
+    left_out = []
+    for run in runs:
+        if not run.finished:
+            left_out.append(f"{run.name} is not exported: it has not ended (no summary.json of {run.rounds} rounds).")
+            continue
+        target = folder / run.name
+        target.mkdir(parents=True, exist_ok=True)
+        for name in ("config.json", "metrics.csv"):
+            write_whole(target / name, (run.path / name).read_bytes())
+        summary = {key: value for key, value in run.summary.items() if key != "seconds"}
+        write_whole(target / "summary.json", json.dumps(summary, indent=2).encode() + b"\n")
+        if run.updates is None:
+            left_out.append(f"{run.name} has no updates.csv. Run its command again, which writes it: {run.path}.")
+        else:
+            write_whole(target / "updates.csv", (run.path / "updates.csv").read_bytes())
+    return left_out

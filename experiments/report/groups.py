@@ -1,0 +1,242 @@
+"""Runs put together: what was trained on (`Scenario`), by what (`method`, differences), and over seeds (`Group`)."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+import statistics
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from experiments import presets
+from experiments.experiment_config import ExperimentConfig, parse_sampling
+from experiments.report.read import Run
+
+DATA_SETS = {
+    "mnist": "MNIST",
+    "emnist_letters": "EMNIST-L",
+    "cifar10": "CIFAR-10",
+    "cifar100": "CIFAR-100",
+    "shakespeare": "Shakespeare",
+    "digits": "digits",
+    "synthetic": "synthetic",
+}
+METHODS = {
+    "fed_avg": "FedAvg",
+    "fed_prox": "FedProx",
+    "algorithm_1": "Algorithm 1",
+    "threshold_1": "Algorithm 1, l1 = 0",
+    "proximal_1": "Algorithm 1, proximal",
+    "scaffold": "SCAFFOLD",
+    "algorithm_2": "Algorithm 2",
+    "threshold_2": "Algorithm 2, l1 = 0",
+    "proximal_2": "Algorithm 2, proximal",
+    "fed_dyn": "FedDyn",
+    "algorithm_3": "Algorithm 3",
+    "threshold_3": "Algorithm 3, l1 = 0",
+    "proximal_3": "Algorithm 3, proximal",
+}
+_NUMBERS = {"fed_avg": 1, "scaffold": 2, "fed_dyn": 3}
+_ABLATIONS: dict[str, dict[str, Any]] = {
+    "threshold": {"l1": 0.0},
+    "proximal": {"threshold": 0.0, "l1_step": "proximal"},
+}
+# These say where a run takes place or how it is looked at, not what is compared.
+_NOT_COMPARED = {
+    "task", "split", "num_clients", "size_sigma", "alpha", "beta", "sampling", "seed", "rounds", "evaluate_every",
+    "also_count", "algorithm",
+}  # fmt: skip
+
+
+class Scenario(NamedTuple):
+    """What is trained on: runs with the same one can be compared."""
+
+    task: str
+    split: str
+    num_clients: int
+    sampling: str
+    size_sigma: float
+    alpha: float
+    beta: float
+
+    @property
+    def slug(self) -> str:
+        """For names of files."""
+        parts = [self.task, self.split, *([] if self.sampling == "bernoulli:0.1" else [self.sampling])]
+        parts += [f"sigma{self.size_sigma:g}"] if self.size_sigma else []
+        parts += [f"{self.alpha:g}_{self.beta:g}"] if self.task == "synthetic" else []
+        return "-".join(parts).replace(":", "_") + f"-{self.num_clients}"
+
+    @property
+    def title(self) -> str:
+        """For headings."""
+        kind, amount = parse_sampling(self.sampling)
+        share = f"{100 * amount:g} % of {self.num_clients} clients a round"
+        share = share if kind == "bernoulli" else f"{amount} of {self.num_clients} clients a round"
+        sigma = f", sizes lognormal ({self.size_sigma:g})" if self.size_sigma else ""
+        synthetic = f" ({self.alpha:g}, {self.beta:g})" if self.task == "synthetic" else ""
+        return f"{DATA_SETS.get(self.task, self.task)}{synthetic}, {split_title(self.split)}, {share}{sigma}"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Group:
+    """Runs that differ in their seed alone, with equally many rounds done.
+
+    Attributes:
+      runs: one a seed.
+      scenario: what they were trained on.
+      method: a key of `METHODS`.
+      differences: values other than those of the paper's cell for that method, by field.
+      planned: rounds of the preset, or those asked for where there is none.
+    """
+
+    runs: tuple[Run, ...]
+    scenario: Scenario
+    method: str
+    differences: dict[str, Any]
+    planned: int
+
+    @property
+    def first(self) -> Run:
+        """Stands for all where only seeds differ."""
+        return self.runs[0]
+
+    @property
+    def rounds(self) -> int:
+        """Rounds done."""
+        return self.first.rounds
+
+    @property
+    def label(self) -> str:
+        """The method, and how it differs from the paper's."""
+        listed = ", ".join(f"{name}={format_value(value)}" for name, value in self.differences.items())
+        return METHODS[self.method] + (f" ({listed})" if listed else "")
+
+    @property
+    def truncation(self) -> str:
+        """A remark if fewer rounds are done than planned, else nothing."""
+        return f"truncated: {self.rounds} of {self.planned} rounds" if self.rounds < self.planned else ""
+
+    @property
+    def full_label(self) -> str:
+        """The label with that remark."""
+        return self.label + (f" [{self.truncation}]" if self.truncation else "")
+
+    def mean(self, quantity: Callable[[Run], float]) -> float:
+        """Over the seeds."""
+        return statistics.fmean(quantity(run) for run in self.runs)
+
+    def spread(self, quantity: Callable[[Run], float]) -> float | None:
+        """Standard deviation over the seeds; `None` for a single one."""
+        values = [quantity(run) for run in self.runs]
+        return statistics.stdev(values) if len(values) > 1 else None
+
+
+def format_value(value: Any) -> str:
+    """A value as one would write it in a flag."""
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def split_title(split: str) -> str:
+    """A split's name for readers."""
+    name, _, amount = split.partition(":")
+    return {"iid": "IID", "dirichlet": f"Dirichlet {amount}", "shards": f"{amount} shards a client",
+            "natural": "natural (by role)"}.get(name, split)  # fmt: skip
+
+
+def scenario_of(run: Run) -> Scenario:
+    """Returns what a run was trained on."""
+    c = run.config
+    return Scenario(c.task, run.split, run.num_clients, c.sampling, c.size_sigma, c.alpha, c.beta)
+
+
+def method_of(config: ExperimentConfig) -> str:
+    """Returns a key of `METHODS`."""
+    number = _NUMBERS[config.algorithm]
+    if config.l1 == 0 and config.threshold == 0:
+        return "fed_prox" if config.algorithm == "fed_avg" and config.l2 else config.algorithm
+    if config.l1 == 0:
+        return f"threshold_{number}"
+    return f"{'proximal' if config.l1_step == 'proximal' and config.threshold == 0 else 'algorithm'}_{number}"
+
+
+def planned_rounds(run: Run) -> int:
+    """Returns the rounds of the run's preset; without one, those asked for."""
+    if run.preset in presets.preset_names():
+        return presets.load_preset(run.preset).values["rounds"]
+    return run.config.rounds
+
+
+def group_runs(runs: Sequence[Run]) -> list[Group]:
+    """Puts runs that differ in their seed alone together; in the order of scenarios and methods."""
+    found: dict[Any, list[Run]] = collections.defaultdict(list)
+    for run in runs:
+        found[scenario_of(run), compared_values(run), run.config.algorithm, run.rounds, planned_rounds(run)].append(run)
+    groups = []
+    for (scenario, _, _, _, planned), members in found.items():
+        # The same numbers twice are the same run, in an original folder and an exported one, say.
+        distinct = {(run.config.seed, *_lasting(run)): run for run in members}
+        runs_by_seed = sorted(distinct.values(), key=lambda run: run.config.seed)
+        method = method_of(members[0].config)
+        groups.append(Group(tuple(runs_by_seed), scenario, method, _differences(members[0], method), planned))
+    tasks, methods = [*DATA_SETS], [*METHODS]
+    return sorted(groups, key=lambda g: (tasks.index(g.scenario.task) if g.scenario.task in tasks else len(tasks),
+                                         g.scenario.sampling, _split_rank(g.scenario.split), g.scenario,
+                                         methods.index(g.method), len(g.differences), g.label, -g.rounds))  # fmt: skip
+
+
+def by_scenario(groups: Sequence[Group]) -> dict[Scenario, list[Group]]:
+    """Returns the groups of each scenario."""
+    found: dict[Scenario, list[Group]] = collections.defaultdict(list)
+    for group in groups:
+        found[group.scenario].append(group)
+    return dict(found)
+
+
+def main_groups(groups: Sequence[Group]) -> list[Group]:
+    """Of a scenario: those with the paper's values, or all where none has them; each with the most rounds done."""
+    chosen = [group for group in groups if not group.differences] or list(groups)
+    longest: dict[str, Group] = {}
+    for group in chosen:
+        if group.label not in longest or group.rounds > longest[group.label].rounds:
+            longest[group.label] = group
+    return list(longest.values())
+
+
+def _lasting(run: Run) -> tuple[tuple[str, Any], ...]:
+    return tuple((name, value) for name, value in run.summary.items() if name != "seconds")
+
+
+def _split_rank(split: str) -> tuple[int, float]:
+    name, _, amount = split.partition(":")
+    return (0 if name == "iid" else 1, -float(amount or 0))
+
+
+def compared_values(run: Run) -> tuple[tuple[str, Any], ...]:
+    """Returns a run's values by field, but for those that say where it takes place or how it is looked at."""
+    values = dataclasses.asdict(run.config) | {"batch_size": run.batch_size}
+    if values["uplink"] == "lossless":  # the same numbers and the same bytes as without a codec
+        values["uplink"] = None
+    return tuple((name, value) for name, value in values.items() if name not in _NOT_COMPARED)
+
+
+def _differences(run: Run, method: str) -> dict[str, Any]:
+    reference = _reference(run.config.task, run.split, method) or {"algorithm": run.config.algorithm, "l2": 1.0}
+    usual = dataclasses.asdict(ExperimentConfig(**reference))
+    return {name: value for name, value in compared_values(run) if value != usual[name]
+            and not (name == "batch_size" and usual[name] is None)
+            and not (name == "l1_step" and run.config.l1 == 0)}  # fmt: skip
+
+
+@functools.cache
+def _reference(task: str, split: str, method: str) -> dict[str, Any] | None:
+    """The values of the paper's cell for a method, also of ablations that are no presets; `None` if there is none."""
+    names = presets.preset_names()
+    kind, _, number = method.partition("_")
+    for place in (split.replace(":", "_"), "iid"):
+        if f"{task}/{place}/{method}" in names:
+            return presets.load_preset(f"{task}/{place}/{method}").values
+        if kind in _ABLATIONS and f"{task}/{place}/algorithm_{number}" in names:
+            return presets.load_preset(f"{task}/{place}/algorithm_{number}").values | _ABLATIONS[kind]
+    return None

@@ -1,0 +1,207 @@
+"""The tables of a report, as HTML."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+
+from experiments.report import page, paper
+from experiments.report.commands import command_of
+from experiments.report.figures import megabytes_sent, pareto_points
+from experiments.report.groups import DATA_SETS, METHODS, Group, by_scenario, format_value, main_groups, split_title
+from experiments.report.pareto import pareto_front
+from experiments.report.read import Run
+
+_PAIRS = (("fed_prox", "algorithm_1"), ("scaffold", "algorithm_2"), ("fed_dyn", "algorithm_3"))
+# Of Table 5: the field, its column, and the paper's column.
+_PENALTIES = (("l1", "lambda1"), ("l2", "lambda2"), ("threshold", "epsilon"))
+_MORE = ("learning_rate", "lr_decay", "epochs", "weight_decay", "clip_norm", "initializer", "size_sigma")
+
+
+def with_spread(group: Group, quantity: Callable[[Run], float], digits: int, unit: float = 1.0) -> str:
+    """A mean times `unit`, with its standard deviation where there are several seeds."""
+    mean, spread = group.mean(quantity), group.spread(quantity)
+    if not math.isfinite(mean):
+        return "-"
+    return f"{unit * mean:,.{digits}f}" + ("" if spread is None else f" ± {unit * spread:,.{digits}f}")
+
+
+def accuracy(group: Group) -> str:
+    """In per cent."""
+    return with_spread(group, lambda run: 100 * run.accuracy, 2)
+
+
+def name_of(group: Group, label: str | None = None) -> str:
+    """The label, and in how far the runs are truncated."""
+    mark = f'<br/><span class="warn">{page.escape(group.truncation)}</span>' if group.truncation else ""
+    return page.escape(group.label if label is None else label) + mark
+
+
+def fewer(a: float, b: float) -> str:
+    """How many times fewer b is than a."""
+    return f"{a / b:.2f}" if a and b else "-"
+
+
+def short_table(groups: Sequence[Group]) -> str:
+    """Each algorithm of the paper against what it was added to; empty if there is no such pair."""
+    rows: list[Sequence[str] | str] = []
+    for scenario, members in by_scenario(groups).items():
+        found = {group.method: group for group in main_groups(members) if not group.differences}
+        lines = []
+        for plain, sparse in _PAIRS:
+            if plain in found and sparse in found and found[plain].rounds == found[sparse].rounds:
+                a, b = found[plain], found[sparse]
+                lines.append([
+                    name_of(b), page.escape(METHODS[plain]),
+                    fewer(a.mean(lambda r: r.summary["non_zeros"]), b.mean(lambda r: r.summary["non_zeros"])),
+                    fewer(a.mean(megabytes_sent), b.mean(megabytes_sent)),
+                    accuracy(b), accuracy(a),
+                    f"{100 * (b.mean(lambda r: r.accuracy) - a.mean(lambda r: r.accuracy)):+.2f}",
+                ])  # fmt: skip
+        rows += [scenario.title, *lines] if lines else []
+    header = ["method", "against", "times fewer non-zeros", "times fewer bytes", "accuracy, %", "against, %", "points"]
+    return page.table(header, rows, (0, 1)) if rows else ""
+
+
+def paper_table(comparisons: Sequence[paper.Comparison]) -> str:
+    """Figures of one of Tables 2 to 4 beside this project's, with notes."""
+    notes = page.Notes()
+    rows: list[Sequence[str] | str] = []
+    place = None
+    for item in comparisons:
+        cell, group = item.cell, item.group
+        if (cell.data_set, cell.split) != place:
+            place = (cell.data_set, cell.split)
+            rows.append(f"{cell.data_set}, {split_title(cell.split.replace('_', ':'))}, {cell.rounds} rounds")
+        scale = 100.0 if cell.table == 2 else 1.0
+        equal = ' <span class="good">as printed</span>' if cell.agrees(item.here) else ""
+        digits = 1 if cell.table == 2 else 3
+        rows.append([
+            name_of(group, cell.method), cell.printed, with_spread(group, cell.here, 2), f"{item.ratio:.3f}{equal}",
+            f"{scale * cell.scale:.{digits}f}", with_spread(group, cell.scale_here, digits, scale),
+            accuracy(group), notes.marks(item.notes),
+        ])  # fmt: skip
+    what = "share, %" if comparisons[0].cell.table == 2 else "a round"
+    header = ["method", "paper", "here", "here / paper", f"{what}: paper", f"{what}: here", "accuracy here, %", "notes"]
+    return page.table(header, rows) + notes.html()
+
+
+def hyperparameter_table(groups: Sequence[Group]) -> str:
+    """Table 5's values as they were used, with * at what the paper does not give; empty without the paper's methods."""
+    published = paper.read_hyperparameters()
+    rows: list[Sequence[str] | str] = []
+    seen: set[tuple[str, ...]] = set()
+    for group in groups:
+        data_set, run = DATA_SETS.get(group.scenario.task, ""), group.first
+        known = (data_set, group.method) in published or group.method in ("fed_avg", "scaffold")
+        if not known or data_set not in paper.PAPER_SIZES or set(group.differences) - set(_MORE):
+            continue
+        values = dataclasses.asdict(run.config)
+        printed = published.get((data_set, group.method), {})
+        cells = [page.escape(data_set), page.escape(METHODS[group.method])]
+        for field, column in _PENALTIES:
+            there = printed.get(column, "")
+            cells.append(_penalty(values[field], there))
+        cells.append(str(run.batch_size))
+        cells += [format_value(values[name]) + ("*" if name in run.assumed else "") for name in _MORE]
+        if tuple(cells) not in seen:
+            seen.add(tuple(cells))
+            rows.append(cells)
+    more = [name.replace("_", " ") for name in _MORE]
+    header = ["data set", "method", "λ₁ (l1)", "λ₂ (l2)", "ε (threshold)", "batch", *more]
+    return page.table(header, rows, (0, 1)) if rows else ""
+
+
+def _penalty(value: float, printed: str) -> str:
+    if not printed:
+        return "-" if not value else format_value(value)
+    return format_value(value) + ("" if float(printed) == value else f" (paper {printed})")
+
+
+def l1_table(groups: Sequence[Group]) -> str:
+    """Accuracy and sparsity by lambda_1."""
+    rows = [
+        [
+            name_of(group), format_value(group.first.config.l1), format_value(group.first.config.threshold),
+            accuracy(group), with_spread(group, lambda r: 100 * r.non_zero_share, 2),
+            with_spread(group, lambda r: r.summary["non_zeros"] / 1e7, 3), with_spread(group, megabytes_sent, 2),
+        ]
+        for group in groups
+    ]  # fmt: skip
+    header = ["runs", "l1", "threshold", "accuracy, %", "non-zeros, %", "non-zeros, 10⁷", "MB sent"]
+    return page.table(header, rows)
+
+
+def pareto_table(groups: Sequence[Group]) -> str:
+    """The points of the Pareto picture, by their numbers."""
+    points = pareto_points(groups)
+    front = set(pareto_front(points))
+    rows = [
+        [
+            str(i + 1), name_of(group), "yes" if i in front else "", with_spread(group, megabytes_sent, 2),
+            fewer(group.mean(lambda r: r.dense_bytes), group.mean(lambda r: r.bytes_sent)), accuracy(group),
+            str(len(group.runs)),
+        ]
+        for i, group in enumerate(groups)
+    ]  # fmt: skip
+    header = ["no.", "runs", "on the front", "MB sent", "times fewer than float32", "accuracy, %", "seeds"]
+    return page.table(header, rows, (1, 2))
+
+
+def dp_table(groups: Sequence[Group]) -> str:
+    """What privacy was spent for which accuracy."""
+    rows = []
+    for group in groups:
+        c = group.first.config
+        private = "no: its noise can be repeated" if c.dp_test_seed is not None else "yes"
+        rows.append([
+            name_of(group), format_value(c.dp_noise_multiplier), format_value(c.dp_clip), format_value(c.dp_delta),
+            with_spread(group, lambda r: r.summary["dp_epsilon"], 3), accuracy(group), private,
+        ])  # fmt: skip
+    header = ["runs", "noise multiplier", "clip", "delta", "epsilon", "accuracy, %", "private"]
+    return page.table(header, rows, (0, 6))
+
+
+def all_runs_table(groups: Sequence[Group]) -> str:
+    """Every run, with its command."""
+    rows: list[Sequence[str] | str] = []
+    for scenario, members in by_scenario(groups).items():
+        rows.append(scenario.title)
+        for group in members:
+            for run in group.runs:
+                counted = [
+                    f"{name.removeprefix('uplink_bytes_')}: {run.summary[name] / 1e6:,.2f}"
+                    for name in run.summary if name.startswith("uplink_bytes_")
+                ]  # fmt: skip
+                rows.append([
+                    name_of(group), page.escape(run.name), str(run.config.seed), str(run.rounds),
+                    "-" if math.isnan(run.accuracy) else f"{100 * run.accuracy:.2f}", f"{run.summary['non_zeros']:,}",
+                    fewer(run.summary["dense_elements"], run.summary["non_zeros"]), f"{run.bytes_sent / 1e6:,.2f}",
+                    fewer(run.dense_bytes, run.bytes_sent), page.escape("; ".join(counted)),
+                    f"<code>{page.escape(command_of(run))}</code>",
+                ])  # fmt: skip
+    header = [
+        "method", "folder", "seed", "rounds", "accuracy, %", "non-zeros", "times fewer", "MB sent", "times fewer",
+        "MB, only counted", "command",
+    ]  # fmt: skip
+    return page.table(header, rows, (0, 1, 9, 10))
+
+
+def missing_cells(cells: Sequence[paper.Cell], comparisons: Sequence[paper.Comparison]) -> str:
+    """A sentence on the cells of a table for which there is no run; empty if there are all."""
+    found = {item.cell for item in comparisons}
+    missing: dict[str, list[str]] = {}
+    for cell in cells:
+        if cell not in found:
+            place = f"{cell.data_set} {split_title(cell.split.replace('_', ':'))}"
+            missing.setdefault(place, []).append(cell.method)
+    # Places that lack the same methods are named together.
+    together: dict[tuple[str, ...], list[str]] = {}
+    for place, methods in missing.items():
+        together.setdefault(tuple(methods), []).append(place)
+    listed = "; ".join(f"{', '.join(places)} ({', '.join(methods)})" for methods, places in together.items())
+    example = next((cell.preset for cell in cells if cell not in found), "")
+    if not listed:
+        return ""
+    return f"No runs for {listed}. Each is made by a command as `python run_experiment.py --preset={example}`."

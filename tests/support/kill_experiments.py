@@ -1,0 +1,33 @@
+"""Starts experiments that can be killed at any instant, without importing TensorFlow anew each time.
+
+    python -m tests.support.kill_experiments    then, on standard input, a command line of run_experiment.py a line
+
+Each line is run in a forked child; its process id goes to standard output at once, and its exit code when it has
+ended (minus the signal if it was killed). Nothing of TensorFlow runs in this process, so that a fork is clean.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+
+import run_experiment
+
+
+def main() -> None:
+    from absl import app
+
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            sys.argv = ["run_experiment.py", *shlex.split(line)]
+            app.run(run_experiment.main)
+            os._exit(0)
+        print(child, flush=True)
+        _, status = os.waitpid(child, 0)
+        print(os.waitstatus_to_exitcode(status), flush=True)
+
+
+if __name__ == "__main__":
+    main()

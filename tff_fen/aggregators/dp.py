@@ -1,0 +1,100 @@
+"""Differential privacy for the algorithms that release two aggregates of each client."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_federated as tff
+import tensorflow_privacy as tfp
+
+from tff_fen.aggregators.mean_and_count import FixedDenominatorFactory
+from tff_fen.checks import check_number
+
+
+def build_dp_factory(
+    noise_multiplier: float, clients_per_round: float, clip: float, *, test_seed: int | None = None
+) -> FixedDenominatorFactory:
+    """Builds the Gaussian mechanism on a sum of clipped messages, divided by a fixed number.
+
+    Args:
+      noise_multiplier: standard deviation of the noise in units of `clip`, >= 0.
+      clients_per_round: the number the noisy sum is divided by, > 0.
+      clip: norm bound of a message, > 0.
+      test_seed: `None` draws noise that nobody can repeat. A seed is for tests alone: whoever
+        knows it can take the noise off again.
+    """
+    check_number("noise_multiplier", noise_multiplier, 0.0)
+    check_number("clients_per_round", clients_per_round, 0.0, open_low=True)
+    check_number("clip", clip, 0.0, open_low=True)
+    if test_seed is None:
+        factory = tff.aggregators.DifferentiallyPrivateFactory.gaussian_fixed(
+            noise_multiplier=noise_multiplier, clients_per_round=clients_per_round, clip=clip
+        )
+    else:
+        query = _RepeatableGaussianSumQuery(clip, noise_multiplier * clip, test_seed)
+        factory = tff.aggregators.DifferentiallyPrivateFactory(tfp.NormalizedQuery(query, float(clients_per_round)))
+    return FixedDenominatorFactory(factory, clients_per_round)
+
+
+class _RepeatableGaussianSumQuery(tfp.GaussianSumQuery):
+    """A Gaussian sum query whose noise is a function of (seed, round); its state counts the rounds."""
+
+    def __init__(self, l2_norm_clip: float, stddev: float, seed: int) -> None:
+        super().__init__(l2_norm_clip, stddev)
+        self._seed = seed
+
+    def initial_global_state(self) -> Any:
+        return super().initial_global_state(), tf.constant(0)
+
+    def derive_sample_params(self, global_state: Any) -> Any:
+        return super().derive_sample_params(global_state[0])
+
+    def get_noised_result(self, sample_state: Any, global_state: Any) -> Any:
+        state, count = global_state
+        leaves = tf.nest.flatten(sample_state)
+        noised = [
+            x + tf.random.stateless_normal(tf.shape(x), [self._seed, len(leaves) * count + i], stddev=state.stddev)
+            for i, x in enumerate(leaves)
+        ]
+        _, _, event = super().get_noised_result(sample_state, state)
+        return tf.nest.pack_sequence_as(sample_state, noised), (state, count + 1), event
+
+
+def build_dp_pair(
+    noise_multiplier: float,
+    clients_per_round: float,
+    first_clip: float,
+    second_clip: float,
+    *,
+    test_seed: int | None = None,
+) -> tuple[FixedDenominatorFactory, FixedDenominatorFactory]:
+    """Builds the two aggregators of FedDyn or SCAFFOLD from one noise budget.
+
+    Each message is clipped to its own norm, so that a client changes the pair
+    `(first / first_clip, second / second_clip)` by at most sqrt(2) in norm. Noise of
+    `sqrt(2) * noise_multiplier` times its clip on each of the two sums then costs the
+    privacy of one Gaussian mechanism with `noise_multiplier`: account for the round with
+    that one number, not for two releases. (Neighbours differ by one client's presence. What
+    the metrics tell, and how many clients took part, is not private.)
+
+    Args:
+      noise_multiplier: of the pair together, >= 0.
+      clients_per_round: the number the noisy sums are divided by, > 0.
+      first_clip: norm bound of delta (`aggregator`), > 0.
+      second_clip: norm bound of the signs (`sign_aggregator`; all signs of d parameters
+        have norm sqrt(d)) or of the control change (`control_aggregator`), > 0.
+      test_seed: see `build_dp_factory`.
+
+    Returns:
+      The two factories.
+    """
+    for name, value in (("first_clip", first_clip), ("second_clip", second_clip)):
+        check_number(name, value, 0.0, open_low=True)
+    seeds = (None, None) if test_seed is None else (2 * test_seed, 2 * test_seed + 1)
+    first, second = (
+        build_dp_factory(math.sqrt(2.0) * noise_multiplier, clients_per_round, clip, test_seed=seed)
+        for clip, seed in zip((first_clip, second_clip), seeds, strict=True)
+    )
+    return first, second

@@ -1,0 +1,259 @@
+"""Whole numbers as few bytes: a symbol coded at its entropy (`constriction`), the bits below it as they are.
+
+A `Split` cuts a 32-bit number into a symbol and extra bits, as many as the symbol says. What is predictable goes into
+the symbol, what is noise into the extra bits. `encode_numbers` picks, from a family of splits, the one with the fewest
+bytes, table included. It writes a section, which `decode_numbers` reads (numbers in it are LEB128 varints):
+
+    split        1 byte, the place in the family
+    table        number of symbols, then hexadecimal digits: for each symbol the change d of its count's code as
+                 d + 7, or 15 and the two digits of the code (3 bits of precision); a jump over symbols that do not
+                 occur is 15 0 0 and its size, three bits a digit as in a varint
+    symbols      number of bytes, then the words of an ANS coder without the zero bytes at their end; none if there is
+                 one symbol only
+    extra bits   packed from the lowest bit on, the last byte filled with zeros
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import constriction
+import numpy as np
+
+from tff_fen.entropy_coding.symbols import COUNTS, EXACT, Split
+
+# `constriction` has 2^24 steps of probability for a table; this many symbols leave each of them enough.
+MAX_SYMBOLS = 2**16
+
+
+class CodecError(ValueError):
+    """The message is corrupt, cut off, or not for this codec."""
+
+
+class Reader:
+    """Takes a message apart from front to back; never past its end."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    @property
+    def left(self) -> int:
+        """How many bytes are not read yet."""
+        return len(self._data) - self._at
+
+    def take(self, size: int, what: str) -> bytes:
+        """The next `size` bytes; `what` names them in the error."""
+        if size > self.left:
+            raise CodecError(f"Message ends within its {what}: {size} bytes announced, {self.left} there.")
+        self._at += size
+        return self._data[self._at - size : self._at]
+
+    def number(self, what: str, low: int, high: int) -> int:
+        """The next varint, which must be in [`low`, `high`]."""
+        value = shift = 0
+        while True:
+            byte = self.take(1, what)[0]
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                break
+            if shift > 63:
+                raise CodecError(f"Message gives a {what} of more than 63 bits.")
+        if not low <= value <= high:
+            raise CodecError(f"Message gives {value} as its {what}; {low} to {high} is possible here.")
+        return value
+
+    def digits(self, what: str) -> Iterator[int]:
+        """The next bytes as hexadecimal digits, the high one first; takes a byte when its first digit is asked for."""
+        while True:
+            byte = self.take(1, what)[0]
+            yield byte >> 4
+            yield byte & 15
+
+
+def varint(value: int) -> bytes:
+    """LEB128: seven bits a byte, lowest first, the top bit set on all but the last byte."""
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def changes(values: np.ndarray, before: int) -> np.ndarray:
+    """`values[i] - values[i - 1]`, with `before` as the one before the first; several times as fast as `np.diff`."""
+    out = values.copy()
+    out[1:] -= values[:-1]
+    out[0] -= before
+    return out
+
+
+def encode_numbers(values: np.ndarray, family: Sequence[Split]) -> bytes:
+    """A section with `values` (uint32, at least one), cut by the cheapest of `family` (finest first) or of `EXACT`."""
+    fine = family[0].symbols(values)
+    counts = np.bincount(fine)
+    present = np.flatnonzero(counts)
+    counts = counts[present]
+    # A coarser split merges symbols of the finest: any number with that symbol tells which.
+    examples = family[0].join(present, np.zeros(len(present), np.uint64)).astype(np.uint32)
+    merged = [split.symbols(examples) for split in family]
+    costs = [_cost(symbols, counts, split) for split, symbols in zip(family, merged, strict=True)]
+    choice = int(np.argmin(costs))
+    split: Split = family[choice]
+    symbols, inverse = np.unique(merged[choice], return_inverse=True)
+    ranks = np.empty(present[-1] + 1, np.int32)
+    ranks[present] = inverse
+    coded = ranks[fine]
+    if family[0].widths(present).any() and _few_distinct(values):
+        exact, positions, exact_counts = np.unique(values, return_inverse=True, return_counts=True)
+        if len(exact) <= MAX_SYMBOLS and _cost(exact.astype(np.int64), exact_counts, EXACT) < costs[choice]:
+            choice, split, symbols, coded = len(family), EXACT, exact.astype(np.int64), positions.astype(np.int32)
+    table = COUNTS.symbols(np.bincount(coded).astype(np.uint32))
+    words = b""
+    if len(symbols) > 1:
+        coder = constriction.stream.stack.AnsCoder()
+        coder.encode_reverse(coded, _model(table))
+        words = coder.get_compressed().astype("<u4").tobytes().rstrip(b"\0")
+    packed = b""
+    widths = split.widths(symbols)
+    if widths.any():
+        packed = _pack(split.extra(values, symbols[coded]), widths[coded])
+    return bytes([choice]) + _encode_table(symbols, table) + varint(len(words)) + words + packed
+
+
+def decode_numbers(reader: Reader, count: int, family: Sequence[Split]) -> np.ndarray:
+    """The `count` (>= 1) numbers (uint32) of the next section; the caller has checked `count` against the message."""
+    choice = reader.take(1, "number of a split")[0]
+    if choice > len(family):
+        raise CodecError(f"Message names split {choice}, there are 0 to {len(family)}.")
+    split = [*family, EXACT][choice]
+    symbols, table = _decode_table(reader)
+    words = reader.take(reader.number("number of bytes of symbols", 0, reader.left), "symbols")
+    if words[-1:] == b"\0":
+        raise CodecError("Message has coded symbols that end with a zero byte; a coder writes none.")
+    if len(symbols) == 1:
+        coded, at_end = np.zeros(count, np.int32), not words
+    else:
+        padded = np.frombuffer(words + bytes(-len(words) % 4), "<u4").astype(np.uint32)
+        coder = constriction.stream.stack.AnsCoder(padded)
+        coded = coder.decode(_model(table), count)
+        at_end = coder.is_empty()
+    if not at_end:
+        raise CodecError(f"Message has coded symbols that do not end after {count} numbers.")
+    widths = split.widths(symbols)
+    if widths.max() > 32:
+        raise CodecError(f"Message has a symbol with {widths.max()} extra bits; 32 is the most.")
+    extra = _unpack(reader, widths[coded]) if widths.any() else np.zeros(count, np.uint64)
+    values = split.join(symbols[coded], extra)
+    if values.max() >= 2**32:
+        raise CodecError(f"Message has the number {values.max()}, which does not fit 32 bits.")
+    return values.astype(np.uint32)
+
+
+def _few_distinct(values: np.ndarray) -> bool:
+    """Whether a sample has so many repeats that a table of all distinct numbers may pay."""
+    sample = values[:: len(values) // 2048 + 1]
+    return len(np.unique(sample)) <= len(sample) // 4 + 1
+
+
+def _cost(symbols: np.ndarray, counts: np.ndarray, split: Split) -> float:
+    """Bits of a section with `counts[i]` numbers of symbol `symbols[i]`; a symbol may stand in several places."""
+    present, places = np.unique(symbols, return_inverse=True)
+    merged = np.bincount(places, weights=counts)
+    total = merged.sum()
+    entropy = total * np.log2(total) - np.sum(merged * np.log2(merged))
+    jumps = changes(present, -1) - 1
+    codes = changes(COUNTS.symbols(merged.astype(np.uint32)), 0)
+    digits = np.sum((jumps > 0) * (4 + np.log2(jumps + 1) // 3)) + np.sum(np.where(np.abs(codes) > 7, 3, 1))
+    return float(entropy + np.sum(merged * split.widths(present)) + 4 * digits)
+
+
+def _model(table: np.ndarray) -> constriction.stream.model.Categorical:
+    """The model both sides build from the counts as transmitted, in the middle of their steps.
+
+    Not normalised: halves of integers add up exactly in float64, in whatever order, so that both sides get the same.
+    """
+    low = COUNTS.join(table, np.zeros(len(table), np.uint64)).astype(np.float64)
+    middle = low + ((1 << COUNTS.widths(table)) - 1) / 2
+    return constriction.stream.model.Categorical(middle, perfect=False)
+
+
+def _encode_table(symbols: np.ndarray, table: np.ndarray) -> bytes:
+    digits: list[int] = []
+    last = 0
+    for jump, code in zip((changes(symbols, -1) - 1).tolist(), table.tolist(), strict=True):
+        if jump:
+            digits += [15, 0, 0]
+            while jump > 7:
+                digits.append(jump & 7 | 8)
+                jump >>= 3
+            digits.append(jump)
+        # Neighbours in a histogram are alike: most codes need one digit.
+        digits += [code - last + 7] if abs(code - last) <= 7 else [15, code >> 4, code & 15]
+        last = code
+    return varint(len(symbols)) + bytes.fromhex("".join(f"{digit:x}" for digit in digits) + "0" * (len(digits) % 2))
+
+
+def _decode_table(reader: Reader) -> tuple[np.ndarray, np.ndarray]:
+    """Symbols (ascending) and counts (symbols of `COUNTS`), both int64, each at least one."""
+    size = reader.number("number of symbols", 1, min(MAX_SYMBOLS, 2 * reader.left))
+    symbols, table = np.empty(size, np.int64), np.empty(size, np.int64)
+    digits = reader.digits("table")
+
+    def next_code(last: int) -> int:
+        digit = next(digits)
+        return last + digit - 7 if digit < 15 else 16 * next(digits) + next(digits)
+
+    symbol, last = -1, 0
+    for i in range(size):
+        symbol += 1
+        code = next_code(last)
+        if not code:
+            symbol += _jump(digits)
+            code = next_code(last)
+        if symbol >= 2**32 or not 1 <= code < 240:
+            raise CodecError(f"Message has a table with code {code} for symbol {symbol}; codes are 1 to 239.")
+        symbols[i] = symbol
+        table[i] = last = code
+    return symbols, table
+
+
+def _jump(digits: Iterator[int]) -> int:
+    """At most 33 bits; the caller refuses what leads too far."""
+    jump = 0
+    for shift in range(0, 33, 3):
+        digit = next(digits)
+        jump |= (digit & 7) << shift
+        if digit < 8:
+            break
+    return jump
+
+
+def _pack(extra: np.ndarray, widths: np.ndarray) -> bytes:
+    """`extra[i]` (uint64) in `widths[i]` (int64, 0 to 32) bits, one after the other."""
+    ends = np.cumsum(widths)
+    offsets = ends - widths
+    shifted = extra << (offsets & 31).astype(np.uint64)
+    # At most 32 bits each: a number begins in every 32-bit word, so that the groups are the words, in order.
+    words = offsets >> 5
+    sums = np.add.reduceat(shifted, np.flatnonzero(changes(words, -1)))
+    out = np.zeros(len(sums) + 1, np.uint64)
+    out[:-1] = sums & np.uint64(0xFFFFFFFF)
+    out[1:] += sums >> np.uint64(32)
+    return out.astype("<u4").tobytes()[: (int(ends[-1]) + 7) // 8]
+
+
+def _unpack(reader: Reader, widths: np.ndarray) -> np.ndarray:
+    ends = np.cumsum(widths)
+    offsets = ends - widths
+    bits = int(ends[-1])
+    data = reader.take((bits + 7) // 8, "extra bits")
+    if bits % 8 and data[-1] >> bits % 8:
+        raise CodecError("Message has bits set after its last extra bit.")
+    words = np.frombuffer(data + bytes(-len(data) % 4 + 8), "<u4").astype(np.uint64)
+    first = offsets >> 5
+    window = words[first] | (words[first + 1] << np.uint64(32))
+    mask = (np.uint64(1) << widths.astype(np.uint64)) - np.uint64(1)
+    return (window >> (offsets & 31).astype(np.uint64)) & mask
