@@ -18,15 +18,15 @@ import pathlib
 import numpy as np
 from absl import app, flags, logging
 
-from experiments.output import write_whole
+import experiments.flags  # noqa: F401  defines --data_dir and --cache_dir
+from experiments.files import write_whole
+from experiments.methods import is_foreign
 from experiments.report import page, texts
 from experiments.report.commands import report_command
 from experiments.report.export import export_runs
 from experiments.report.groups import Group, group_runs
 from experiments.report.read import ReportError, find_runs
 from experiments.report.sections import Builder
-from experiments.task_flags import load_task_of
-from tasks.data_sets.sources import DataUnavailableError
 
 _OUTPUT = flags.DEFINE_string("output", "out/report", "Folder of the page and its pictures.")
 _EXPORT = flags.DEFINE_string("export", None, "Folder for a small form of the finished runs, text alone.")
@@ -35,8 +35,11 @@ _SPLITS = flags.DEFINE_bool("splits", True, "Draw how the data were dealt out, w
 
 def count_split(group: Group) -> np.ndarray | str:
     """Returns examples by client and class of a group's split, or why they cannot be had."""
-    # Here, since the module defines flags of its own, which are no flags of a report.
-    from experiments.show_split import count_labels
+    if is_foreign(group.scenario.task):
+        return texts.OWN_DATA
+    # Here, since only this needs TensorFlow, which takes ten seconds to import.
+    from experiments.loading import count_labels, load_task_of
+    from tasks.data_sets.sources import DataUnavailableError
 
     try:
         return count_labels(load_task_of(group.first.config))
