@@ -37,8 +37,7 @@ from absl import app, flags
 import tff_fen
 from benchmarks import local_training as fed_prox
 from tasks import models
-from tff_fen.client_work import batches as client_data
-from tff_fen.client_work import step as local_training
+from tff_fen.client_work import batches
 from tff_fen.client_work.trainer import Trainer
 from tff_fen.runtime.inprocess import graphs
 from tff_fen.runtime.passes import fusing, graph_rewriting, one_thread
@@ -170,23 +169,17 @@ def floor(workload: Workload, threads: int, *, with_loops: bool = False) -> Run:
       with_loops: whether a step's arithmetic is the loop that the in-process runtime has for it.
     """
     model = workload.floor_model()
-    trainer = Trainer(model, ELASTIC_NET, workload.training, measure=False)
+    trainer = Trainer(model, ELASTIC_NET, workload.training)
     settings = workload.training
     assert settings.batch_size is not None
     batch_size = settings.batch_size
 
     @tf.function
     def train(x: tf.Tensor, y: tf.Tensor, client_id: tf.Tensor, theta: Any, gradient: Any) -> Any:
-        seed = client_data.shuffle_seed(settings.seed, tf.constant(0), client_id)
-        result = local_training.train(
-            model,
-            (theta, ()),
-            client_data.ShuffledMinibatches((x, y), settings.epochs, batch_size, seed),
-            elastic_net=ELASTIC_NET,
-            local_training=settings,
-            lr=tf.constant(settings.learning_rate),
-            correction=gradient,
-        )
+        seed = batches.shuffle_seed(settings.seed, tf.constant(0), client_id)
+        minibatches = batches.ShuffledMinibatches((x, y), settings.epochs, batch_size, seed)
+        weights = tff.learning.models.ModelWeights(theta, ())
+        result = trainer.train_on(weights, minibatches, tf.constant(settings.learning_rate), gradient)
         return tf.nest.flatten(result.delta)
 
     common = [*trainer.initial_weights().trainable, *trainer.zeros()]

@@ -3,19 +3,40 @@
 from __future__ import annotations
 
 import collections
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
 from tests.support import models, reference
-from tff_fen import ElasticNet, LocalTraining
-from tff_fen.client_work import batches as client_data
-from tff_fen.client_work import step as local_training
-from tff_fen.client_work.trainer import Trainer
+from tff_fen import Algorithm, ElasticNet, LocalTraining, Trainer, Update, Uplink
+from tff_fen.client_work import batches as client_batches
+from tff_fen.process.client import run_client
+from tff_fen.process.metrics import ClientMetrics
 
 Examples = tuple[np.ndarray, np.ndarray]
+
+
+class LocalRound(NamedTuple):
+    """One client's round: what local training gave, what was sent, and what was counted."""
+
+    raw_delta: Any
+    delta: Any
+    num_steps: int
+    num_examples: int
+    loss_sum: float
+    loss_count: float
+    metrics_state: Any
+    is_finite: bool
+
+
+class _Seen(NamedTuple):
+    """A client's state that keeps what training gave, for a look at it."""
+
+    client_id: None
+    raw_delta: Any
+    num_steps: Any
 
 
 def run_local(
@@ -28,21 +49,41 @@ def run_local(
     correction: Any | None = None,
     batch_size: int | None = None,
     as_mapping: bool = False,
-) -> local_training.LocalResult:
-    """One client's local training from the model's initial weights, on TFF's runtime."""
-    trainer = Trainer(model, elastic_net, settings, measure=False)
+) -> LocalRound:
+    """One client's round from the model's initial weights, with a correction of any kind, on TFF's runtime."""
+    trainer = Trainer(model, elastic_net, settings)
+
+    def update(train: Any, client: _Seen, broadcast: Any) -> Update:
+        trained = train(correction=correction)
+        return Update(trained, {"delta": trained.delta}, _Seen(None, trained.delta, trained.num_steps))
+
+    algorithm = Algorithm(("delta",), lambda k: k, update, lambda client, sent: client, None, lambda theta, mean: theta)
 
     @tff.tensorflow.computation(trainer.weights_type, trainer.data_type)
     @tf.function
-    def train(weights: Any, dataset: tf.data.Dataset) -> Any:
-        result = trainer.train(weights, dataset, tf.constant(round_number), correction=correction)
-        return result._asdict()
+    def run(weights: Any, dataset: tf.data.Dataset) -> Any:
+        output = run_client(
+            trainer,
+            algorithm,
+            Uplink({"delta": elastic_net.threshold}),
+            ClientMetrics(trainer, measure=False),
+            weights=weights,
+            broadcast={},
+            client=_Seen(None, trainer.zeros(), tf.constant(0)),
+            dataset=dataset,
+            round_number=tf.constant(round_number),
+        )
+        seen = collections.OrderedDict(raw_delta=output.state.raw_delta, num_steps=output.state.num_steps)
+        return output.message, seen, output.metrics
 
     weights = tff.learning.models.ModelWeights(*model.initial_weights)
     dataset = models.dataset(*data, batch_size)
     if as_mapping:
         dataset = dataset.map(lambda x, y: collections.OrderedDict(x=x, y=y))
-    return local_training.LocalResult(**train(weights, dataset))
+    delta, seen, sums = run(weights, dataset)
+    counted = {name: sums[name] for name in ("num_examples", "loss_sum", "loss_count")}
+    return LocalRound(delta=delta, **seen, **counted, metrics_state=sums["model"],
+                      is_finite=not sums["non_finite_clients"])  # fmt: skip
 
 
 def batches_of_client(
@@ -51,11 +92,11 @@ def batches_of_client(
     """The minibatches of all epochs in which a client with `settings.batch_size` visits its examples."""
     x, y = data
     assert settings.batch_size is not None
-    key = client_data.digest((tf.constant(x), tf.constant(y))) if client_id is None else client_id
-    seed = client_data.shuffle_seed(settings.seed, tf.constant(round_number), tf.cast(key, tf.int64))
+    key = client_batches.digest((tf.constant(x), tf.constant(y))) if client_id is None else client_id
+    seed = client_batches.shuffle_seed(settings.seed, tf.constant(round_number), tf.cast(key, tf.int64))
     batches = []
     for epoch in range(settings.epochs):
-        order = client_data.epoch_order(seed, tf.constant(epoch), tf.constant(len(y))).numpy()
+        order = client_batches.epoch_order(seed, tf.constant(epoch), tf.constant(len(y))).numpy()
         for i in range(0, len(y), settings.batch_size):
             rows = order[i : i + settings.batch_size]
             batches.append((x[rows], y[rows]))

@@ -9,7 +9,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 import tensorflow_privacy as tfp
 
-from tff_fen.aggregators.mean_and_count import FixedDenominatorFactory
+from tff_fen.aggregators.fixed_denominator import FixedDenominatorFactory
 from tff_fen.checks import check_number
 
 

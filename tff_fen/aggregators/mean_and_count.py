@@ -1,4 +1,4 @@
-"""Sums over a round's contributing clients by way of any `tff.aggregators` factory that gives a mean.
+"""A round's mean together with the number it was divided by, from any factory of `tff.aggregators` that gives a mean.
 
 SCAFFOLD and FedDyn divide sums by m, the size of the population, where TFF's factories
 give means over a round. The sum is the mean times the number it was divided by.
@@ -9,11 +9,11 @@ from __future__ import annotations
 import collections
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_fen.checks import check_number, check_type
+from tff_fen.aggregators.fixed_denominator import FixedDenominatorFactory
+from tff_fen.checks import check_type
 
 _FACTORIES = (tff.aggregators.WeightedAggregationFactory, tff.aggregators.UnweightedAggregationFactory)
 _SUMS = (
@@ -22,33 +22,69 @@ _SUMS = (
     tff.aggregators.SecureSumFactory,
     tff.aggregators.SecureModularSumFactory,
 )
-_FLOAT = tff.TensorType(np.float32)
 
 
-class FixedDenominatorFactory(tff.aggregators.UnweightedAggregationFactory):
-    """An unweighted factory that divides its sum by a number of its own, however many clients take part.
+class MeanAndCountFactory(tff.aggregators.WeightedAggregationFactory):
+    """Gives the mean of a factory, the number it was divided by, and whether it can be used.
 
-    TFF's differentially private factories divide by the `clients_per_round` they are given.
-    The algorithms with client states need to know it, to get the sum back; and the number of
-    actual participants, which is not private, must not scale what is released.
+    Each client comes with a weight of 1, or of 0 if it has nothing to contribute. A weighted
+    factory divides by the number of contributing clients, an unweighted one by that of all,
+    a `FixedDenominatorFactory` by its own number. For a value type V the process is
+
+        initialize: ( -> S@SERVER)
+        next: (<S@SERVER, {V}@CLIENTS, {float32}@CLIENTS> ->
+               <state=S@SERVER, result=<mean=V,count=float32,usable=float32>@SERVER, measurements=M@SERVER>)
+
+    with S and M those of the inner factory. `usable` is 0 if nobody contributed or the mean is
+    not finite, which then is zero; else 1.
     """
 
-    def __init__(self, factory: tff.aggregators.UnweightedAggregationFactory, denominator: float) -> None:
+    def __init__(self, factory: tff.aggregators.AggregationFactory | None = None) -> None:
         """Initializes the factory.
 
         Args:
-          factory: an unweighted factory of `tff.aggregators`.
-          denominator: the number that `factory` divides by, > 0.
+          factory: gives a mean; by default the exact mean, 0 where nobody contributes.
         """
-        advice = "Pass a differentially private factory of tff.aggregators."
-        check_type("factory", factory, tff.aggregators.UnweightedAggregationFactory, advice)
-        check_number("denominator", denominator, 0.0, open_low=True)
-        self._factory = factory
-        self.denominator = float(denominator)
+        self._factory = resolve_factory("factory", factory)
 
-    def create(self, value_type: tff.Type) -> tff.templates.AggregationProcess:
-        """Returns the inner factory's process."""
-        return self._factory.create(value_type)
+    def create(self, value_type: tff.Type, weight_type: tff.Type) -> tff.templates.AggregationProcess:
+        """Creates the process for values of `value_type` with float32 weights."""
+        inner = as_weighted(self._factory).create(value_type, weight_type)
+        fixed = self._factory.denominator if isinstance(self._factory, FixedDenominatorFactory) else None
+        counts_all = not isinstance(self._factory, tff.aggregators.WeightedAggregationFactory)
+
+        @tff.tensorflow.computation(value_type, weight_type, weight_type)
+        def conclude(mean: Any, participants: tf.Tensor, contributing: tf.Tensor) -> Any:
+            refuse, _ = tff.learning.templates.reject_non_finite_update(None, mean)
+            usable = tf.logical_not(refuse)
+            count = participants if counts_all else contributing
+            if fixed is None:
+                usable = tf.logical_and(usable, contributing > 0.0)
+            else:
+                # Nothing of what is released may hang on the number of clients.
+                count = tf.constant(fixed, tf.float32)
+            return collections.OrderedDict(
+                mean=tf.nest.map_structure(lambda x: tf.where(usable, x, tf.zeros_like(x)), mean),
+                count=tf.identity(count),
+                usable=tf.cast(usable, tf.float32),
+            )
+
+        @tff.tensorflow.computation(weight_type)
+        def one(weight: tf.Tensor) -> tf.Tensor:
+            return tf.ones_like(weight)
+
+        @tff.federated_computation(
+            inner.initialize.type_signature.result,
+            tff.FederatedType(value_type, tff.CLIENTS),
+            tff.FederatedType(weight_type, tff.CLIENTS),
+        )
+        def next_fn(state: Any, value: Any, weight: Any) -> tff.templates.MeasuredProcessOutput:
+            output = inner.next(state, value, weight)
+            participants = tff.federated_sum(tff.federated_map(one, weight))
+            result = tff.federated_map(conclude, (output.result, participants, tff.federated_sum(weight)))
+            return tff.templates.MeasuredProcessOutput(output.state, result, output.measurements)
+
+        return tff.templates.AggregationProcess(inner.initialize, next_fn)
 
 
 def resolve_factory(
@@ -85,53 +121,11 @@ def check_population(count: tf.Tensor, num_clients: int) -> tf.Tensor:
         return tf.identity(count)
 
 
-def build_mean_and_count(
-    factory: tff.aggregators.AggregationFactory, value_type: tff.Type
-) -> tff.templates.AggregationProcess:
-    """Builds the mean of `factory` together with the number it was divided by.
+def federated_zeros(value_type: tff.Type) -> tff.Value:
+    """Returns zeros of a type, `V@SERVER`."""
 
-    Each client comes with a weight of 1, or of 0 if it has nothing to contribute. A weighted
-    factory divides by the number of contributing clients, an unweighted one by that of all,
-    a `FixedDenominatorFactory` by its own number.
+    @tff.tensorflow.computation()
+    def zeros() -> Any:
+        return tff.types.structure_from_tensor_type_tree(lambda t: tf.zeros(t.shape, t.dtype), value_type)
 
-        next: (<S@SERVER, {V}@CLIENTS, {float32}@CLIENTS> ->
-               <state=S@SERVER, result=<mean=V,count=float32,usable=float32>@SERVER, measurements=M@SERVER>)
-
-    `usable` is 0 if nobody contributed or the mean is not finite, which then is zero; else 1.
-    """
-    inner = as_weighted(factory).create(value_type, _FLOAT)
-    fixed = factory.denominator if isinstance(factory, FixedDenominatorFactory) else None
-    counts_all = not isinstance(factory, tff.aggregators.WeightedAggregationFactory)
-
-    @tff.tensorflow.computation(value_type, _FLOAT, _FLOAT)
-    def conclude(mean: Any, participants: tf.Tensor, contributing: tf.Tensor) -> Any:
-        refuse, _ = tff.learning.templates.reject_non_finite_update(None, mean)
-        usable = tf.logical_not(refuse)
-        count = participants if counts_all else contributing
-        if fixed is None:
-            usable = tf.logical_and(usable, contributing > 0.0)
-        else:
-            # Nothing of what is released may hang on the number of clients.
-            count = tf.constant(fixed, tf.float32)
-        return collections.OrderedDict(
-            mean=tf.nest.map_structure(lambda x: tf.where(usable, x, tf.zeros_like(x)), mean),
-            count=tf.identity(count),
-            usable=tf.cast(usable, tf.float32),
-        )
-
-    @tff.tensorflow.computation(_FLOAT)
-    def one(weight: tf.Tensor) -> tf.Tensor:
-        return tf.ones_like(weight)
-
-    @tff.federated_computation(
-        inner.initialize.type_signature.result,
-        tff.FederatedType(value_type, tff.CLIENTS),
-        tff.FederatedType(_FLOAT, tff.CLIENTS),
-    )
-    def next_fn(state: Any, value: Any, weight: Any) -> tff.templates.MeasuredProcessOutput:
-        output = inner.next(state, value, weight)
-        participants = tff.federated_sum(tff.federated_map(one, weight))
-        result = tff.federated_map(conclude, (output.result, participants, tff.federated_sum(weight)))
-        return tff.templates.MeasuredProcessOutput(output.state, result, output.measurements)
-
-    return tff.templates.AggregationProcess(inner.initialize, next_fn)
+    return tff.federated_eval(zeros, tff.SERVER)

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import collections
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_fen.aggregators import mean_and_count as mean_aggregation
+from tff_fen.aggregators.mean_and_count import as_weighted, resolve_factory
 from tff_fen.checks import check_type
-from tff_fen.client_work import model_checks as validation
-from tff_fen.client_work.trainer import Trainer
+from tff_fen.client_work import model_checks
+from tff_fen.client_work.trainer import LocalResult, Trainer
 from tff_fen.config import ElasticNet, LocalTraining
+from tff_fen.process import Algorithm, Update, Uplink
+from tff_fen.process.algorithm import Train
+from tff_fen.process.arguments import check_reporting
+from tff_fen.process.client import run_client
+from tff_fen.process.metrics import ClientMetrics
+
+
+class FedAvgClientState(NamedTuple):
+    """A client's state: its id, and `residual`, what top-k has not sent yet (empty without top-k)."""
+
+    client_id: Any
+    residual: Any
 
 
 def build_fed_avg(
@@ -67,14 +80,11 @@ def build_fed_avg(
     Returns:
       A `tff.learning.templates.LearningProcess`.
     """
-    validation.check_training(model, elastic_net, local_training)
-    validation.check_reporting(measurements, metrics_aggregator)
-    aggregator, client_weighting = resolve_aggregation(aggregator, client_weighting)
-    trainer = Trainer(model, elastic_net, local_training, measurements)
-    client_work = _build_client_work(
-        trainer, client_weighting, metrics_aggregator or tff.learning.metrics.sum_then_finalize
-    )
-    client_result = client_work.next.type_signature.result.result.member
+    model_checks.check_training(model, elastic_net, local_training)
+    check_reporting(measurements, metrics_aggregator)
+    trainer = Trainer(model, elastic_net, local_training)
+    algorithm = build_algorithm(aggregator, client_weighting)
+    weights_type = trainer.weights_type
 
     @tff.tensorflow.computation()
     def initial_weights() -> tff.learning.models.ModelWeights:
@@ -82,18 +92,61 @@ def build_fed_avg(
 
     return tff.learning.templates.compose_learning_process(
         initial_weights,
-        tff.learning.templates.build_broadcast_process(trainer.weights_type),
-        client_work,
-        aggregator.create(client_result.update, client_result.update_weight),
-        _build_finalizer(trainer.weights_type),
+        tff.learning.templates.build_broadcast_process(weights_type),
+        _build_client_work(trainer, algorithm, ClientMetrics(trainer, measurements), metrics_aggregator),
+        algorithm.aggregator.create(weights_type.trainable, tff.TensorType(np.float32)),
+        _build_finalizer(algorithm, weights_type),
     )
 
 
-def resolve_aggregation(
+def build_algorithm(aggregator: Any | None, client_weighting: Any | None, initial_residual: Any = ()) -> Algorithm:
+    """Builds Algorithm 1 in its parts, for clients with and without an id.
+
+    Args:
+      aggregator: of delta; the weighted mean if `None`.
+      client_weighting: n_k or 1; as the aggregator allows if `None`.
+      initial_residual: what a client has not sent at the beginning, for top-k.
+    """
+    aggregator, client_weighting = _resolve_aggregation(aggregator, client_weighting)
+    by_examples = client_weighting is tff.learning.ClientWeighting.NUM_EXAMPLES
+
+    def initialize_client(client_id: tf.Tensor) -> FedAvgClientState:
+        return FedAvgClientState(client_id, tf.nest.map_structure(tf.constant, initial_residual))
+
+    def update(train: Train, client: FedAvgClientState, broadcast: Mapping[str, Any]) -> Update:
+        del broadcast
+        trained = train()
+        return Update(trained, {"delta": trained.delta}, client)
+
+    def absorb(client: FedAvgClientState, sent: Mapping[str, Any]) -> FedAvgClientState:
+        del sent
+        return client
+
+    def weigh(trained: LocalResult) -> tf.Tensor:
+        """n_k, or 1."""
+        return tf.cast(trained.num_examples, tf.float32) if by_examples else tf.constant(1.0)
+
+    def move(theta: Any, mean_delta: Any) -> Any:
+        """theta' = theta + mean_k delta_k, the mean weighted by n_k; one that is not finite is refused."""
+        refuse, _ = tff.learning.templates.reject_non_finite_update(None, mean_delta)
+        return tf.nest.map_structure(lambda t, d: tf.where(refuse, t, t + d), theta, mean_delta)
+
+    return Algorithm(
+        messages=("delta",),
+        initialize_client=initialize_client,
+        update=update,
+        absorb=absorb,
+        aggregator=aggregator,
+        move=move,
+        weigh=weigh,
+    )
+
+
+def _resolve_aggregation(
     aggregator: Any | None, client_weighting: Any | None
 ) -> tuple[tff.aggregators.WeightedAggregationFactory, tff.learning.ClientWeighting]:
     """Returns a weighted factory and the clients' weighting, or raises if the two do not fit."""
-    aggregator = mean_aggregation.resolve_factory("aggregator", aggregator)
+    aggregator = resolve_factory("aggregator", aggregator)
     if client_weighting is not None:
         check_type("client_weighting", client_weighting, tff.learning.ClientWeighting, "Use NUM_EXAMPLES or UNIFORM.")
     by_examples, uniform = tff.learning.ClientWeighting.NUM_EXAMPLES, tff.learning.ClientWeighting.UNIFORM
@@ -104,13 +157,15 @@ def resolve_aggregation(
             f"client_weighting=NUM_EXAMPLES needs a weighted aggregator, found the unweighted "
             f"{type(aggregator).__name__}, which ignores weights. Use UNIFORM or a weighted factory."
         )
-    return mean_aggregation.as_weighted(aggregator), uniform
+    return as_weighted(aggregator), uniform
 
 
 def _build_client_work(
-    trainer: Trainer, client_weighting: tff.learning.ClientWeighting, metrics_aggregator: Any
+    trainer: Trainer, algorithm: Algorithm, client_metrics: ClientMetrics, metrics_aggregator: Any | None
 ) -> tff.learning.templates.ClientWorkProcess:
     """Builds the client work; its state is the number of rounds done, which sets learning rate and shuffling."""
+    metrics_aggregator = metrics_aggregator or tff.learning.metrics.sum_then_finalize
+    uplink = Uplink({"delta": trainer.elastic_net.threshold})
 
     @tff.federated_computation()
     def init_fn() -> Any:
@@ -123,11 +178,18 @@ def _build_client_work(
     def train_client(
         round_number: tf.Tensor, weights: tff.learning.models.ModelWeights, dataset: tf.data.Dataset
     ) -> tuple[tff.learning.templates.ClientResult, collections.OrderedDict[str, Any]]:
-        result = trainer.train(weights, dataset, round_number)
-        by_examples = client_weighting is tff.learning.ClientWeighting.NUM_EXAMPLES
-        weight = tf.cast(result.num_examples, tf.float32) if by_examples else result.contributes
-        update = tff.learning.templates.ClientResult(result.delta, weight)
-        return update, trainer.unfinalized_metrics(weights.trainable, result)
+        output = run_client(
+            trainer,
+            algorithm,
+            uplink,
+            client_metrics,
+            weights=weights,
+            broadcast={},
+            client=FedAvgClientState(None, ()),
+            dataset=dataset,
+            round_number=round_number,
+        )
+        return tff.learning.templates.ClientResult(output.message, output.weight), output.metrics
 
     @tff.tensorflow.computation(round_type)
     def add_one(round_number: tf.Tensor) -> tf.Tensor:
@@ -139,10 +201,8 @@ def _build_client_work(
         tff.FederatedType(trainer.data_type, tff.CLIENTS),
     )
     def next_fn(round_number: Any, weights: Any, client_data: Any) -> tff.templates.MeasuredProcessOutput:
-        result, client_metrics = tff.federated_map(
-            train_client, (tff.federated_broadcast(round_number), weights, client_data)
-        )
-        train_metrics = metrics_aggregator(trainer.finalize_metrics)(client_metrics)
+        result, sums = tff.federated_map(train_client, (tff.federated_broadcast(round_number), weights, client_data))
+        train_metrics = metrics_aggregator(client_metrics.finalize)(sums)
         return tff.templates.MeasuredProcessOutput(
             tff.federated_map(add_one, round_number),
             result,
@@ -152,18 +212,20 @@ def _build_client_work(
     return tff.learning.templates.ClientWorkProcess(init_fn, next_fn)
 
 
-def _build_finalizer(weights_type: tff.StructWithPythonType) -> tff.learning.templates.FinalizerProcess:
-    """Builds `theta' = theta + update`; an update that is not finite is refused and counted."""
+def _build_finalizer(
+    algorithm: Algorithm, weights_type: tff.StructWithPythonType
+) -> tff.learning.templates.FinalizerProcess:
+    """Builds the server's move as TFF's finalizer, which also says whether the update was refused."""
 
     @tff.federated_computation()
     def init_fn() -> Any:
         return tff.federated_value((), tff.SERVER)
 
     @tff.tensorflow.computation(weights_type, weights_type.trainable)
-    def add(weights: tff.learning.models.ModelWeights, update: Any) -> Any:
-        refuse, measured = tff.learning.templates.reject_non_finite_update(None, update)
-        trainable = tf.nest.map_structure(lambda w, u: tf.where(refuse, w, w + u), weights.trainable, update)
-        return tff.learning.models.ModelWeights(trainable, weights.non_trainable), measured
+    def move(weights: tff.learning.models.ModelWeights, update: Any) -> Any:
+        _, measured = tff.learning.templates.reject_non_finite_update(None, update)
+        moved = algorithm.move(weights.trainable, update)
+        return tff.learning.models.ModelWeights(moved, weights.non_trainable), measured
 
     @tff.federated_computation(
         init_fn.type_signature.result,
@@ -171,7 +233,7 @@ def _build_finalizer(weights_type: tff.StructWithPythonType) -> tff.learning.tem
         tff.FederatedType(weights_type.trainable, tff.SERVER),
     )
     def next_fn(state: Any, weights: Any, update: Any) -> tff.templates.MeasuredProcessOutput:
-        new_weights, measured = tff.federated_map(add, (weights, update))
+        new_weights, measured = tff.federated_map(move, (weights, update))
         return tff.templates.MeasuredProcessOutput(state, new_weights, measured)
 
     return tff.learning.templates.FinalizerProcess(init_fn, next_fn)

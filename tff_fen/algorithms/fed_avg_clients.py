@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_fen import process as stateful_process
-from tff_fen.algorithms import fed_avg
+from tff_fen.algorithms.fed_avg import build_algorithm
 from tff_fen.checks import check_number
-from tff_fen.client_work import model_checks as validation
+from tff_fen.client_work import model_checks
 from tff_fen.client_work.trainer import Trainer
 from tff_fen.codec import Codec
-from tff_fen.compressors import uplink
 from tff_fen.config import ElasticNet, LocalTraining
-from tff_fen.process import ClientOutput, StatefulAggregation, StatefulClientProcess
-
-
-class FedAvgClientState(NamedTuple):
-    """A client's state: its id, and `residual`, what top-k has not sent yet (empty without top-k)."""
-
-    client_id: Any
-    residual: Any
+from tff_fen.process import StatefulClientProcess, Uplink, compose_process
 
 
 def build_fed_avg_clients(
@@ -66,60 +56,17 @@ def build_fed_avg_clients(
     Returns:
       A `StatefulClientProcess`.
     """
-    validation.check_training(model, elastic_net, local_training)
-    validation.check_reporting(measurements, metrics_aggregator, codec, release_messages)
+    model_checks.check_training(model, elastic_net, local_training)
     if top_k is not None:
         check_number("top_k", top_k, 0.0, open_low=True)
         if top_k > 1.0:
             raise ValueError(f"top_k must be a share of the elements, at most 1, found {top_k!r}.")
-    aggregator, client_weighting = fed_avg.resolve_aggregation(aggregator, client_weighting)
-    by_examples = client_weighting is tff.learning.ClientWeighting.NUM_EXAMPLES
-    # With top-k the codec comes after the choice of what to send, here; without, the trainer applies it.
-    trainer = Trainer(model, elastic_net, local_training, measurements, codec if top_k is None else None)
-
-    @tff.tensorflow.computation(np.int64)
-    def initialize_client(client_id: tf.Tensor) -> FedAvgClientState:
-        return FedAvgClientState(client_id, () if top_k is None else trainer.zeros())
-
-    def client_work(
-        weights: Any, shared: Any, client: FedAvgClientState, dataset: tf.data.Dataset, round_number: tf.Tensor
-    ) -> ClientOutput:
-        del shared
-        result = trainer.train(weights, dataset, round_number, client_id=client.client_id)
-        residual = client.residual
-        if top_k is not None:
-            wanted = tf.nest.map_structure(tf.add, result.delta, client.residual)
-            sent = uplink.transmit(codec, uplink.top_k(wanted, top_k))
-            result = result._replace(delta=sent).keep_if_finite(wanted, sent)
-            sends = result.contributes > 0.0
-            residual = tf.nest.map_structure(
-                lambda new, sent, old: tf.where(sends, new - sent, old), wanted, result.delta, client.residual
-            )
-        weight = tf.cast(result.num_examples, tf.float32) if by_examples else result.contributes
-        return ClientOutput(
-            result.delta,
-            weight,
-            FedAvgClientState(client.client_id, residual),
-            trainer.unfinalized_metrics(weights.trainable, result),
-        )
-
-    def finalize(theta: Any, mean: Any) -> Any:
-        refuse, _ = tff.learning.templates.reject_non_finite_update(None, mean)
-        return tf.nest.map_structure(lambda t, d: tf.where(refuse, t, t + d), theta, mean)
-
-    process = aggregator.create(trainer.weights_type.trainable, tff.TensorType(np.float32))
-
-    @tff.tensorflow.computation(process.initialize.type_signature.result.member)
-    def get_shared(state: Any) -> Any:
-        del state
-        return ()
-
-    return stateful_process.compose_stateful_process(
-        trainer,
-        initialize_client=initialize_client,
-        client_work=client_work,
-        aggregation=StatefulAggregation(process, get_shared),
-        finalize=finalize,
+    nothing = tuple(np.zeros_like(w) for w in model.initial_weights[0])
+    return compose_process(
+        Trainer(model, elastic_net, local_training),
+        build_algorithm(aggregator, client_weighting, () if top_k is None else nothing),
+        uplink=Uplink({"delta": elastic_net.threshold}, top_k, codec),
+        measurements=measurements,
         metrics_aggregator=metrics_aggregator,
         release_messages=release_messages,
     )

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import collections
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_fen import measurements
-from tff_fen import process as stateful_process
-from tff_fen.aggregators import mean_and_count as mean_aggregation
-from tff_fen.checks import check_integer, check_number
-from tff_fen.client_work import model_checks as validation
-from tff_fen.client_work import penalties
-from tff_fen.client_work import step as local_training_lib
+from tff_fen.aggregators.control_variate import ControlVariateFactory
+from tff_fen.checks import check_number
+from tff_fen.client_work import model_checks
 from tff_fen.client_work.trainer import Trainer
 from tff_fen.codec import Codec
 from tff_fen.config import ElasticNet, LocalTraining
-from tff_fen.process import ClientOutput, StatefulAggregation, StatefulClientProcess
+from tff_fen.process import Algorithm, StatefulClientProcess, Update, Uplink, compose_process
+from tff_fen.process.algorithm import Train
 
 
 class ScaffoldClientState(NamedTuple):
@@ -97,130 +94,45 @@ def build_scaffold(
     Returns:
       A `StatefulClientProcess`.
     """
-    validation.check_training(model, elastic_net, local_training)
-    validation.check_reporting(measurements, metrics_aggregator, codec, release_messages)
-    check_integer("num_clients", num_clients, 1)
+    model_checks.check_training(model, elastic_net, local_training)
     check_number("server_learning_rate", server_learning_rate, 0.0, open_low=True)
     check_number("control_threshold", control_threshold, 0.0)
-    aggregator = mean_aggregation.resolve_factory("aggregator", aggregator)
-    control_aggregator = mean_aggregation.resolve_factory("control_aggregator", control_aggregator, default=aggregator)
-    trainer = Trainer(model, elastic_net, local_training, measurements, codec)
+    trainer = Trainer(model, elastic_net, local_training)
 
-    @tff.tensorflow.computation(np.int64)
     def initialize_client(client_id: tf.Tensor) -> ScaffoldClientState:
         return ScaffoldClientState(client_id, trainer.zeros())
 
-    def client_work(
-        weights: Any, control: Any, client: ScaffoldClientState, dataset: tf.data.Dataset, round_number: tf.Tensor
-    ) -> ClientOutput:
-        result = trainer.train(
-            weights,
-            dataset,
-            round_number,
-            client_id=client.client_id,
-            correction=tf.nest.map_structure(tf.subtract, control, client.control),
-        )
-        lr = local_training_lib.learning_rate(local_training, round_number)
-        steps = tf.cast(result.num_steps, tf.float32)
+    def update(train: Train, client: ScaffoldClientState, broadcast: Mapping[str, Any]) -> Update:
+        control = broadcast["control"]
+        trained = train(correction=tf.nest.map_structure(tf.subtract, control, client.control))
+        steps = tf.cast(trained.num_steps, tf.float32)
+        # c_k' - c_k = -c + (theta - w)/(B lr)
+        change = tf.nest.map_structure(lambda c, d: -c - d / (steps * trained.lr), control, trained.delta)
+        return Update(trained, collections.OrderedDict(delta=trained.delta, control=change), client)
 
-        def change(c: tf.Tensor, raw_delta: tf.Tensor) -> tf.Tensor:
-            """c_k' - c_k = -c + (theta - w)/(B lr), as far as it is sent."""
-            return penalties.hard_threshold(-c - raw_delta / (steps * lr), control_threshold)
+    def absorb(client: ScaffoldClientState, sent: Mapping[str, Any]) -> ScaffoldClientState:
+        """c_k' = c_k + (c_k' - c_k), as far as the change was sent."""
+        return client._replace(control=tf.nest.map_structure(tf.add, client.control, sent["control"]))
 
-        full_change = trainer.transmit(tf.nest.map_structure(change, control, result.raw_delta))
-        # A client of no steps divides 0 by 0 here; it has no examples, and is not counted as not finite for it.
-        result = result.keep_if_finite(
-            tf.nest.map_structure(lambda x: tf.where(steps > 0.0, x, tf.zeros_like(x)), full_change)
-        )
-        control_change = tf.nest.map_structure(
-            lambda x: tf.where(result.contributes > 0.0, x, tf.zeros_like(x)), full_change
-        )
-        new_control = tf.nest.map_structure(tf.add, client.control, control_change)
-        return ClientOutput(
-            collections.OrderedDict(delta=result.delta, control=control_change),
-            result.contributes,
-            ScaffoldClientState(client.client_id, new_control),
-            trainer.unfinalized_metrics(weights.trainable, result, control=control_change),
-        )
-
-    def finalize(theta: Any, mean_delta: Any) -> Any:
-        # A mean that is not to be used is zero.
+    def move(theta: Any, mean_delta: Any) -> Any:
+        """theta' = theta + eta_g mean_k delta_k; a mean that is not to be used is zero."""
         return tf.nest.map_structure(lambda t, d: t + server_learning_rate * d, theta, mean_delta)
 
-    return stateful_process.compose_stateful_process(
-        trainer,
+    algorithm = Algorithm(
+        messages=("delta", "control"),
         initialize_client=initialize_client,
-        client_work=client_work,
-        aggregation=_build_aggregation(trainer, num_clients, aggregator, control_aggregator),
-        finalize=finalize,
+        update=update,
+        absorb=absorb,
+        aggregator=ControlVariateFactory(
+            num_clients, aggregator=aggregator, control_aggregator=control_aggregator, measurements=measurements
+        ),
+        move=move,
+    )
+    return compose_process(
+        trainer,
+        algorithm,
+        uplink=Uplink({"delta": elastic_net.threshold, "control": control_threshold}, codec=codec),
+        measurements=measurements,
         metrics_aggregator=metrics_aggregator,
         release_messages=release_messages,
     )
-
-
-def _build_aggregation(
-    trainer: Trainer, num_clients: int, aggregator: Any, control_aggregator: Any
-) -> StatefulAggregation:
-    """Builds the aggregation that carries c.
-
-    next: (<<control=W,delta=S1,control_change=S2>@SERVER, {<delta=W,control=W>}@CLIENTS, {float32}@CLIENTS> ->
-           <state=<control=W,delta=S1,control_change=S2>@SERVER, result=W@SERVER, measurements=M@SERVER>)
-    """
-    delta_type = trainer.weights_type.trainable
-    delta_mean = mean_aggregation.build_mean_and_count(aggregator, delta_type)
-    control_mean = mean_aggregation.build_mean_and_count(control_aggregator, delta_type)
-
-    @tff.federated_computation()
-    def init_fn() -> Any:
-        return tff.federated_zip(
-            collections.OrderedDict(
-                control=trainer.federated_zeros(),
-                delta=delta_mean.initialize(),
-                control_change=control_mean.initialize(),
-            )
-        )
-
-    aggregate_type = delta_mean.next.type_signature.result.result.member
-
-    @tff.tensorflow.computation(delta_type, aggregate_type, aggregate_type)
-    def update_control(control: Any, delta: Any, change: Any) -> Any:
-        """c' = c + (1/m) sum (c_k' - c_k); a round counts with both of its aggregates or not at all."""
-        usable = delta["usable"] * change["usable"]
-        share = usable * mean_aggregation.check_population(change["count"], num_clients) / num_clients
-        return collections.OrderedDict(
-            mean=tf.nest.map_structure(lambda d: usable * d, delta["mean"]),
-            usable=usable,
-            control=tf.nest.map_structure(lambda c, x: c + share * x, control, change["mean"]),
-        )
-
-    message_type = tff.to_type(collections.OrderedDict(delta=delta_type, control=delta_type))
-
-    @tff.federated_computation(
-        init_fn.type_signature.result,
-        tff.FederatedType(message_type, tff.CLIENTS),
-        tff.FederatedType(np.float32, tff.CLIENTS),
-    )
-    def next_fn(state: Any, message: Any, weight: Any) -> tff.templates.MeasuredProcessOutput:
-        delta_output = delta_mean.next(state["delta"], message["delta"], weight)
-        control_output = control_mean.next(state["control_change"], message["control"], weight)
-        updated = tff.federated_map(update_control, (state["control"], delta_output.result, control_output.result))
-        measured = collections.OrderedDict(
-            delta=delta_output.measurements,
-            control_change=control_output.measurements,
-            usable=updated["usable"],
-        )
-        if trainer.measure:
-            measured["control_norm"] = measurements.federated_norm(updated["control"])
-            measured["drift"] = measurements.federated_drift(message["delta"], weight)
-        new_state = collections.OrderedDict(
-            control=updated["control"], delta=delta_output.state, control_change=control_output.state
-        )
-        return tff.templates.MeasuredProcessOutput(
-            tff.federated_zip(new_state), updated["mean"], tff.federated_zip(measured)
-        )
-
-    @tff.tensorflow.computation(init_fn.type_signature.result.member)
-    def get_shared(state: Any) -> Any:
-        return state["control"]
-
-    return StatefulAggregation(tff.templates.AggregationProcess(init_fn, next_fn), get_shared)

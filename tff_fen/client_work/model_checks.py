@@ -9,7 +9,6 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_fen.checks import check_type
-from tff_fen.codec import CODECS
 from tff_fen.config import ElasticNet, LocalTraining
 
 
@@ -79,18 +78,3 @@ def _check_calls(model: tff.learning.models.FunctionalModel) -> None:
         )
     if predictions.shape.rank == 0:
         raise TypeError("The model's output must have a first dimension of examples, found a scalar.")
-
-
-def check_reporting(
-    measurements: Any, metrics_aggregator: Any, codec: Any = None, release_messages: Any = False
-) -> None:
-    """Raises unless these are a bool, `None` or a function, `None` or a codec, and a bool."""
-    check_type("measurements", measurements, bool, "True measures the messages, False does not.")
-    check_type("release_messages", release_messages, bool, "True gives back what each client sent, False does not.")
-    if codec is not None:
-        check_type("codec", codec, CODECS, "Pass tff_fen.codec.parse_codec('quantised:0.01'), or None.")
-    if metrics_aggregator is not None and not callable(metrics_aggregator):
-        raise TypeError(
-            f"metrics_aggregator must be a function such as tff.learning.metrics.sum_then_finalize, "
-            f"found {metrics_aggregator!r}."
-        )

@@ -1,8 +1,7 @@
-"""One client's round as TensorFlow code: data, local training, weight, metrics. Shared by all algorithms."""
+"""Local training: a client's data, folded through the local step from theta. Shared by all algorithms."""
 
 from __future__ import annotations
 
-import collections
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -10,14 +9,39 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_fen import measurements
-from tff_fen.client_work import batches as client_data
-from tff_fen.client_work import step as local_training_lib
-from tff_fen.codec import Codec
-from tff_fen.compressors import uplink
+from tff_fen.client_work import batches, step
 from tff_fen.config import ElasticNet, LocalTraining
 
-Metrics = collections.OrderedDict[str, Any]
+
+class LocalResult(NamedTuple):
+    """What local training gives back.
+
+    Attributes:
+      delta: `w - theta` after the last step.
+      num_steps: int32, B, the steps taken.
+      num_examples: int64, n_k, the examples of one pass.
+      loss_sum: float32, the batch losses of all epochs, each times its examples.
+      loss_count: float32, the examples of all epochs: `loss_sum / loss_count` is the mean.
+      metrics_state: the model's own unfinalized metrics over all epochs.
+      lr: float32, the learning rate of the round.
+    """
+
+    delta: Any
+    num_steps: tf.Tensor
+    num_examples: tf.Tensor
+    loss_sum: tf.Tensor
+    loss_count: tf.Tensor
+    metrics_state: Any
+    lr: tf.Tensor
+
+
+class _Carry(NamedTuple):
+    delta: step.Tensors
+    weights: step.Tensors  # theta + delta
+    num_steps: tf.Tensor
+    num_examples: tf.Tensor
+    loss_sum: tf.Tensor
+    metrics_state: Any
 
 
 class Trainer(NamedTuple):
@@ -25,17 +49,13 @@ class Trainer(NamedTuple):
 
     Attributes:
       model: the `FunctionalModel`.
-      elastic_net: penalties and threshold.
+      elastic_net: the penalties.
       local_training: the local steps.
-      measure: whether messages are measured (non-zeros, norms, entropies).
-      codec: what messages go through on their way, `None` for float32 as it is.
     """
 
     model: tff.learning.models.FunctionalModel
     elastic_net: ElasticNet
     local_training: LocalTraining
-    measure: bool
-    codec: Codec | None = None
 
     @property
     def weights_type(self) -> tff.StructWithPythonType:
@@ -58,10 +78,6 @@ class Trainer(NamedTuple):
         """Zeros like the trainable weights."""
         return tf.nest.map_structure(tf.zeros_like, self.initial_weights().trainable)
 
-    def federated_zeros(self) -> tff.Value:
-        """Zeros like the trainable weights, `W@SERVER`."""
-        return tff.federated_eval(tff.tensorflow.computation(self.zeros), tff.SERVER)
-
     @property
     def size(self) -> int:
         """d, the number of trainable parameters."""
@@ -75,7 +91,7 @@ class Trainer(NamedTuple):
         *,
         client_id: tf.Tensor | None = None,
         correction: Any | None = None,
-    ) -> local_training_lib.LocalResult:
+    ) -> LocalResult:
         """Trains on a client's data in round `round_number` (from 0); call it inside a `tf.function`.
 
         Args:
@@ -84,82 +100,75 @@ class Trainer(NamedTuple):
           round_number: int32 scalar.
           client_id: int64 scalar that seeds the shuffling; a client without one is
             known by a digest of its data, never by its place in a list.
-          correction: joins every gradient, see `local_training.train`.
+          correction: a structure like the trainable weights that joins every gradient, or `None`.
         """
+        lr = step.learning_rate(self.local_training, round_number)
+        return self.train_on(weights, self._batches(dataset, round_number, client_id), lr, correction)
+
+    def train_on(
+        self,
+        weights: tff.learning.models.ModelWeights,
+        client_batches: batches.Batches,
+        lr: tf.Tensor,
+        correction: Any | None = None,
+    ) -> LocalResult:
+        """Folds the local step over batches, from theta; call it inside a `tf.function`."""
+        take_step = step.LocalStep(
+            self.elastic_net, self.local_training, lr=lr, theta=weights.trainable, correction=correction
+        )
+        flat_theta = tf.nest.flatten(weights.trainable)
+
+        def advance(carry: _Carry, batch: Any) -> _Carry:
+            x, y = (batch["x"], batch["y"]) if isinstance(batch, Mapping) else batch
+            with tf.GradientTape() as tape:
+                tape.watch(carry.weights)
+                w = tf.nest.pack_sequence_as(weights.trainable, carry.weights)
+                output = self.model.predict_on_batch((w, weights.non_trainable), x, training=True)
+                loss = self.model.loss(output=output, label=y)
+            gradient = tape.gradient(
+                loss, carry.weights, output_gradients=-lr, unconnected_gradients=tf.UnconnectedGradients.ZERO
+            )
+            gradient = tuple(map(tf.convert_to_tensor, gradient))  # an embedding's has only the rows looked up
+            new_delta, new_weights = take_step(carry.delta, gradient)
+            num_examples = tf.shape(tf.nest.flatten(output)[0])[0]
+            batch_output = tff.learning.models.BatchOutput(loss=loss, predictions=output, num_examples=num_examples)
+            return _Carry(
+                delta=new_delta,
+                weights=new_weights,
+                num_steps=carry.num_steps + 1,
+                num_examples=carry.num_examples + tf.cast(num_examples, tf.int64),
+                loss_sum=carry.loss_sum + loss * tf.cast(num_examples, tf.float32),
+                metrics_state=self.model.update_metrics_state(carry.metrics_state, labels=y, batch_output=batch_output),
+            )
+
+        end = client_batches.fold(
+            advance,
+            _Carry(
+                delta=tuple(tf.zeros_like(t) for t in flat_theta),
+                weights=tuple(flat_theta),
+                num_steps=tf.constant(0),
+                num_examples=tf.constant(0, tf.int64),
+                loss_sum=tf.constant(0.0),
+                metrics_state=self.model.initialize_metrics_state(),
+            ),
+        )
+        return LocalResult(
+            delta=tf.nest.pack_sequence_as(weights.trainable, end.delta),
+            num_steps=end.num_steps,
+            num_examples=end.num_examples // self.local_training.epochs,
+            loss_sum=end.loss_sum,
+            loss_count=tf.cast(end.num_examples, tf.float32),
+            metrics_state=end.metrics_state,
+            lr=lr,
+        )
+
+    def _batches(
+        self, dataset: tf.data.Dataset, round_number: tf.Tensor, client_id: tf.Tensor | None
+    ) -> batches.Batches:
         settings = self.local_training
         if settings.batch_size is None:
-            batches: client_data.Batches = client_data.DatasetBatches(dataset, settings.epochs)
-        else:
-            examples = client_data.load_examples(dataset)
-            key = client_data.digest(examples) if client_id is None else client_id
-            seed = client_data.shuffle_seed(settings.seed, round_number, key)
-            batches = client_data.ShuffledMinibatches(examples, settings.epochs, settings.batch_size, seed)
-        result = local_training_lib.train(
-            self.model,
-            (weights.trainable, weights.non_trainable),
-            batches,
-            elastic_net=self.elastic_net,
-            local_training=settings,
-            lr=local_training_lib.learning_rate(settings, round_number),
-            correction=correction,
-        )
-        if self.codec is None:
-            return result
-        sent = self.transmit(result.delta)
-        return result._replace(delta=sent).keep_if_finite(sent)
-
-    def transmit(self, message: Any) -> Any:
-        """Returns a message as the server gets it."""
-        return uplink.transmit(self.codec, message)
-
-    def unfinalized_metrics(self, theta: Any, result: local_training_lib.LocalResult, **messages: Any) -> Metrics:
-        """Returns a client's metrics, all of them sums, so that any of TFF's metrics aggregators fits.
-
-        Args:
-          theta: the trainable weights of the server model.
-          result: of `train`.
-          **messages: further messages the client sends beside `delta`, by name.
-        """
-        sums: Metrics = collections.OrderedDict(
-            # A plain list: TFF's secure metrics aggregator takes no tuples, which Keras's states are.
-            model=tf.nest.flatten(result.metrics_state),
-            loss_sum=result.loss_sum,
-            loss_count=result.loss_count,
-            num_examples=result.num_examples,
-            participants=tf.constant(1),
-            contributing_clients=tf.cast(result.contributes, tf.int32),
-            non_finite_clients=1 - tf.cast(result.is_finite, tf.int32),
-        )
-        if self.measure:
-            delta = measurements.flatten(result.delta)
-            sums["delta"] = measurements.measure_message(delta)
-            local_model = measurements.measure_entropy(measurements.flatten(theta) + delta)
-            sums["theta"] = tf.nest.map_structure(lambda m: result.contributes * m, local_model)
-            for name, message in messages.items():
-                sums[name] = measurements.measure_message(measurements.flatten(message))
-        return sums
-
-    def finalize_metrics(self, sums: Metrics) -> Metrics:
-        """Returns a round's metrics from the sums over clients; the model's own metrics go by their own names."""
-        metrics: Metrics = collections.OrderedDict(
-            loss=tf.math.divide_no_nan(sums["loss_sum"], sums["loss_count"]),
-            num_examples=sums["num_examples"],
-            participants=sums["participants"],
-            contributing_clients=sums["contributing_clients"],
-            non_finite_clients=sums["non_finite_clients"],
-        )
-        for name, value in sums.items():
-            if isinstance(value, collections.OrderedDict):
-                metrics[name] = measurements.finalize_message(value, sums["contributing_clients"], self.size)
-        state = tf.nest.pack_sequence_as(self.model.initialize_metrics_state(), sums["model"])
-        own = self.model.finalize_metrics(state)
-        if not isinstance(own, Mapping):
-            raise TypeError(
-                f"The model's metrics must be a mapping of names to metrics, found {own!r}. Pass an OrderedDict of "
-                "names to Keras metrics as metrics_constructor to functional_model_from_keras."
-            )
-        taken = sorted((set(own) & set(metrics)) - {"loss", "num_examples"})
-        if taken:
-            raise ValueError(f"The model has metrics of the names {taken}, which this package reports; rename them.")
-        metrics.update(own)
-        return metrics
+            return batches.DatasetBatches(dataset, settings.epochs)
+        examples = batches.load_examples(dataset)
+        key = batches.digest(examples) if client_id is None else client_id
+        seed = batches.shuffle_seed(settings.seed, round_number, key)
+        return batches.ShuffledMinibatches(examples, settings.epochs, settings.batch_size, seed)

@@ -134,7 +134,7 @@ def test_a_cache_that_cannot_be_written_is_named(tmp_path: pathlib.Path) -> None
 _SLOW = """
 import pathlib, sys, time
 import numpy as np
-from tasks import sources
+from tasks.data_sets import sources
 def slow(folder):
     (folder / "half").write_bytes(b"half a download")
     print("half", flush=True)

@@ -14,7 +14,7 @@ import tensorflow_federated as tff
 import tff_fen
 from tests.support import models, reference, rounds
 from tff_fen import ElasticNet, LocalTraining
-from tff_fen.client_work import step as local_training
+from tff_fen.client_work import step
 
 ALL_ON = LocalTraining(0.3, epochs=3, batch_size=4, lr_decay=0.9, weight_decay=0.02, clip_norm=0.8, seed=5)
 PENALTIES = [
@@ -204,7 +204,7 @@ def test_a_learning_rate_that_has_decayed_to_nothing_moves_nothing() -> None:
 def test_learning_rate_schedule() -> None:
     settings = LocalTraining(0.1, lr_decay=0.998)
     for t in (0, 1, 500):
-        assert float(local_training.learning_rate(settings, tf.constant(t))) == np.float32(0.1 * 0.998**t)
+        assert float(step.learning_rate(settings, tf.constant(t))) == np.float32(0.1 * 0.998**t)
 
 
 def test_a_mapping_of_x_and_y_is_a_batch_too() -> None:

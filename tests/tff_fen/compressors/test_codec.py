@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from tff_fen.codec import INTEGERS, Codec, CodecError, Float16Codec, LosslessCodec, QuantisedCodec, parse_codec
+from tff_fen.codec import Codec, CodecError, Float16Codec, LosslessCodec, QuantisedCodec, parse_codec
 from tff_fen.entropy_coding import numbers as entropy_coding
 from tff_fen.entropy_coding import symbols as symbols_lib
+from tff_fen.entropy_coding.message import INTEGERS
 
 CODECS: tuple[Codec, ...] = (LosslessCodec(), Float16Codec(), QuantisedCodec(0.01))
 IDS = [codec.name for codec in CODECS]

@@ -13,7 +13,6 @@ from tests.support import models, rounds
 from tests.support.population import BUILDERS, Clients
 from tff_fen import ElasticNet, LocalTraining
 from tff_fen.codec import Float16Codec, LosslessCodec, QuantisedCodec
-from tff_fen.compressors import uplink
 
 CODECS = [LosslessCodec(), Float16Codec(), QuantisedCodec(0.01), QuantisedCodec(0.003)]
 DATA = [models.examples(n, seed=k) for k, n in enumerate((5, 9, 2, 7, 12))]
@@ -30,14 +29,14 @@ def test_the_graph_rounds_as_the_codec_does(codec: Any) -> None:
     rng = np.random.default_rng(0)
     x = (rng.standard_t(1.5, 5000) * 0.02).astype(np.float32)
     x[:4] = [0.0, -0.0, 0.005, -0.015]  # ties
-    rounded = tf.function(lambda x: uplink.transmit(codec, x))(tf.constant(x)).numpy()
+    rounded = tf.function(codec.as_received)(tf.constant(x)).numpy()
     np.testing.assert_array_equal(rounded, codec.apply(x))
     np.testing.assert_array_equal(codec.decode(codec.encode(rounded)), rounded)
 
 
 @pytest.mark.parametrize(("codec", "value"), [(Float16Codec(), 70000.0), (QuantisedCodec(0.01), 50000.0)])
 def test_what_a_codec_cannot_hold_is_infinite(codec: Any, value: float) -> None:
-    sent = uplink.transmit(codec, tf.constant([value, -value, 1.0]))
+    sent = codec.as_received(tf.constant([value, -value, 1.0]))
     assert np.isinf(sent.numpy()).tolist() == [True, True, False]
     with pytest.raises(ValueError, match="cannot hold"):
         codec.encode(np.array([value], np.float32))

@@ -1,0 +1,107 @@
+"""One client's round: the algorithm's first half, the way to the server, the algorithm's second half."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_fen.client_work.trainer import LocalResult, Trainer
+from tff_fen.process.algorithm import Algorithm
+from tff_fen.process.metrics import ClientMetrics, Metrics
+from tff_fen.process.uplink import Uplink
+
+
+class ClientOutput(NamedTuple):
+    """What a client's round gives back.
+
+    Attributes:
+      message: what is aggregated.
+      weight: float32, 0 if the client has nothing to contribute.
+      state: the client's new state.
+      metrics: sums for the server.
+    """
+
+    message: Any
+    weight: tf.Tensor
+    state: Any
+    metrics: Metrics
+
+
+class _Outcome(NamedTuple):
+    """What depends on whether the client contributes."""
+
+    trained: LocalResult
+    sent: Mapping[str, Any]
+    weight: tf.Tensor
+    state: list[tf.Tensor]
+
+
+def run_client(
+    trainer: Trainer,
+    algorithm: Algorithm,
+    uplink: Uplink,
+    metrics: ClientMetrics,
+    *,
+    weights: tff.learning.models.ModelWeights,
+    broadcast: Mapping[str, Any],
+    client: Any,
+    dataset: tf.data.Dataset,
+    round_number: tf.Tensor,
+) -> ClientOutput:
+    """Runs a client's round; call it inside a `tf.function`.
+
+    A client without data, or with a loss, a message or a new state that is not finite, sends
+    zeros of weight zero and keeps its old state.
+
+    Args:
+      trainer: model and local training.
+      algorithm: its halves.
+      uplink: what happens to messages between the halves.
+      metrics: what is counted.
+      weights: theta, the server model.
+      broadcast: what the aggregator shares with clients, by name.
+      client: the client's state; its `client_id` is `None` for a client that has none.
+      dataset: the client's data.
+      round_number: int32 scalar, from 0.
+    """
+
+    def train(correction: Any | None = None) -> LocalResult:
+        return trainer.train(weights, dataset, round_number, client_id=client.client_id, correction=correction)
+
+    update = algorithm.update(train, client, broadcast)
+    sent, state = uplink.send(update.messages, update.state)
+    state = algorithm.absorb(state, sent)
+
+    trained = update.trained
+    checked = [x for x in _tensors((trained.loss_sum, sent, state)) if x.dtype.is_floating]
+    all_finite = tf.reduce_all(tf.stack([tf.reduce_all(tf.math.is_finite(x)) for x in checked]))
+    # Without a step there is nothing that could be wrong: SCAFFOLD divides 0 by 0 then.
+    is_finite = tf.logical_or(tf.equal(trained.num_steps, 0), all_finite)
+    contributes = tf.logical_and(is_finite, trained.num_examples > 0)
+
+    weight = tf.constant(1.0) if algorithm.weigh is None else algorithm.weigh(trained)
+    full = _Outcome(trained, sent, weight, _tensors(state))
+    empty = tf.nest.map_structure(tf.zeros_like, full)._replace(state=_tensors(client))
+    # A branch, where a select would copy every tensor of a client that is as it should be.
+    outcome = tf.cond(contributes, lambda: full, lambda: empty)
+    return ClientOutput(
+        algorithm.join(outcome.sent),
+        outcome.weight,
+        _with_tensors(client, outcome.state),
+        metrics.sums(weights.trainable, outcome.trained, outcome.sent, contributes, is_finite),
+    )
+
+
+def _tensors(structure: Any) -> list[tf.Tensor]:
+    """The tensors of a structure; a client without an id has `None` there."""
+    return [x for x in tf.nest.flatten(structure) if x is not None]
+
+
+def _with_tensors(structure: Any, tensors: list[tf.Tensor]) -> Any:
+    """The structure with these tensors in the places of its own."""
+    rest = iter(tensors)
+    flat = [None if x is None else next(rest) for x in tf.nest.flatten(structure)]
+    return tf.nest.pack_sequence_as(structure, flat)
