@@ -9,6 +9,7 @@ from tff_fen.algorithms.fed_dyn import build_fed_dyn
 from tff_fen.algorithms.scaffold import build_scaffold
 from tff_fen.config import L1_STEPS, ElasticNet, LocalTraining
 from tff_fen.process import ClientInput, StatefulClientProcess
+from tff_fen.program.run_rounds import run_rounds
 
 __all__ = [
     "L1_STEPS",
@@ -23,5 +24,6 @@ __all__ = [
     "build_fed_avg_clients",
     "build_fed_dyn",
     "build_scaffold",
+    "run_rounds",
     "runtime",
 ]
