@@ -37,11 +37,11 @@ from absl import app, flags
 import tff_fen
 from benchmarks import local_training as fed_prox
 from tasks import models
-from tff_fen.client_work import batches as client_data
 from tff_fen.client_work import step as local_training
+from tff_fen.client_work.batches import ShuffledMinibatches, shuffle_seed
 from tff_fen.client_work.trainer import Trainer
 from tff_fen.runtime.inprocess import graphs
-from tff_fen.runtime.passes import fusing, graph_rewriting, one_thread
+from tff_fen.runtime.passes import fusing, isolating, stages
 
 _NAMES = ["mnist", "cifar", "lstm", "overhead"]
 WORKLOADS = flags.DEFINE_multi_enum("workloads", _NAMES, _NAMES, "What to time.")
@@ -177,11 +177,11 @@ def floor(workload: Workload, threads: int, *, with_loops: bool = False) -> Run:
 
     @tf.function
     def train(x: tf.Tensor, y: tf.Tensor, client_id: tf.Tensor, theta: Any, gradient: Any) -> Any:
-        seed = client_data.shuffle_seed(settings.seed, tf.constant(0), client_id)
+        seed = shuffle_seed(settings.seed, tf.constant(0), client_id)
         result = local_training.train(
             model,
             (theta, ()),
-            client_data.ShuffledMinibatches((x, y), settings.epochs, batch_size, seed),
+            ShuffledMinibatches((x, y), settings.epochs, batch_size, seed),
             elastic_net=ELASTIC_NET,
             local_training=settings,
             lr=tf.constant(settings.learning_rate),
@@ -205,7 +205,7 @@ def floor(workload: Workload, threads: int, *, with_loops: bool = False) -> Run:
 def _with_loops(function: Any) -> Any:
     """The function with its elementwise arithmetic as the in-process runtime has it."""
     graph_def = function.graph.as_graph_def()
-    graph_rewriting.isolate_calls(graph_def, "", "_with_loops")
+    isolating.isolate_calls(graph_def, "", "_with_loops")
     fusing.use_loops(graph_def)
     feeds, fetches = ([tensor.name for tensor in tensors] for tensors in (function.inputs, function.outputs))
     specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in function.inputs]
@@ -215,7 +215,7 @@ def _with_loops(function: Any) -> Any:
 def with_usual_executor(workload: Workload) -> Run:
     """A round of Algorithm 3 in process, its training loops left to TensorFlow's usual executor."""
     run = on(IN_PROCESS[0], lambda: algorithm_3(workload))
-    with mock.patch.object(one_thread, "keep_loops", return_value=False):
+    with mock.patch.object(stages, "BEFORE_OPTIMISER", (fusing.keep_calls,)):
         run()  # the first call compiles
     return run
 

@@ -191,15 +191,15 @@ def test_functions_of_one_name_and_different_bodies() -> None:
     assert [int(function(data)) for function in functions] == [17, 203, 17]
 
 
-def test_programs_live_as_long_as_their_computations(installed: InProcessContext) -> None:
+def test_executables_live_as_long_as_their_computations(installed: InProcessContext) -> None:
     gc.collect()
-    before = len(installed._programs)
+    before = len(installed._executables)
     computation = mapped(lambda x: x, INT)()
     computation([1])
-    assert len(installed._programs) == before + 1
+    assert len(installed._executables) == before + 1
     del computation
     gc.collect()
-    assert len(installed._programs) == before
+    assert len(installed._executables) == before
 
 
 def test_many_threads_share_a_context(installed: InProcessContext) -> None:
@@ -335,8 +335,8 @@ def test_functions_with_surroundings_are_not_kept_in_a_fold() -> None:
             ),
         ),
     )
-    program = evaluator.Program(block)
-    runs = evaluator.Evaluator(program, executors.ThreadedClientExecutor(1), 0)
+    executable = evaluator.Executable(block)
+    runs = evaluator.ComputationEvaluator(executable, executors.ThreadedClientExecutor(1), 0)
     values = [tf.constant(1)] * (2 * folding._STEPS_PER_CALL)
     for scale in (1, 5):
         function = runs.evaluate(block, {"scale": tf.constant(scale), "unrelated": tf.constant(0)})
@@ -364,7 +364,7 @@ def test_sets_threads_and_devices_before_tensorflow_starts() -> None:
         import warnings
         warnings.simplefilter("error", RuntimeWarning)
         import numpy as np, tensorflow as tf, tensorflow_federated as tff, tff_fen
-        from tff_fen.runtime import clients, graphs
+        from tff_fen.runtime.inprocess import executors, graphs
         cpu = tf.config.list_physical_devices("CPU")[0]
         tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
         tff_fen.runtime.set_inprocess_context(client_devices=["CPU:1", "/device:CPU:0"])

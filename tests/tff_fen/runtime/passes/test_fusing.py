@@ -13,11 +13,12 @@ import tensorflow_federated as tff
 
 import tff_fen
 from tests.support import models
-from tff_fen import graph_marks as elementwise
+from tff_fen import graph_marks
 from tff_fen.runtime import compilation, devices
+from tff_fen.runtime.graph_parts import all_nodes
 from tff_fen.runtime.inprocess import graphs
 from tff_fen.runtime.machine_code import compiled_ops, element_loops
-from tff_fen.runtime.passes import fusing, graph_rewriting
+from tff_fen.runtime.passes import fusing
 
 OPERATION = "TffFenElementwise"
 # Around the number of elements in a vector, and shapes that are none or empty.
@@ -46,11 +47,11 @@ def with_loops(concrete: Any) -> Any:
 
 
 def in_one_loop(function: Function, scalars: list[float], columns: list[list[tf.Tensor]]) -> list[list[tf.Tensor]]:
-    """`elementwise.map_tensors` by the operation that takes its place."""
+    """`graph_marks.map_tensors` by the operation that takes its place."""
 
     @tf.function(autograph=False)
     def call(scalars: Any, columns: Any) -> Any:
-        return elementwise.map_tensors(function, scalars, *columns)
+        return graph_marks.map_tensors(function, scalars, *columns)
 
     concrete = call.get_concrete_function([tf.TensorSpec([], tf.float32)] * len(scalars), columns)
     imported = with_loops(concrete)
@@ -124,11 +125,11 @@ def test_results_may_share_arguments_with_some_of_the_others() -> None:
     """Groups of which the first two turn out to be one."""
 
     @tf.function(autograph=False)
-    def tff_fen_elementwise(a: tf.Tensor, b: tf.Tensor, c: tf.Tensor, scalars: tf.Tensor) -> Any:
+    def grouped(a: tf.Tensor, b: tf.Tensor, c: tf.Tensor, scalars: tf.Tensor) -> Any:
         return a + scalars, b - scalars, a * b, c + scalars
 
     specs = [tf.TensorSpec([None], tf.float32)] * 3 + [tf.TensorSpec([], tf.float32)]
-    definition = tff_fen_elementwise.get_concrete_function(*specs).function_def
+    definition = grouped.get_concrete_function(*specs).function_def
     function = element_loops.ElementFunction(definition)
     assert function.groups == [((0, 1), (0, 1, 2)), ((2,), (3,))]
     assert (function.num_arguments, function.num_results) == (4, 4)
@@ -149,7 +150,7 @@ def repeated(dtype: Any, function: Function) -> Any:
     @tf.function
     def computation(x: tf.Tensor, s: tf.Tensor) -> Any:
         def body(i: tf.Tensor, y: tf.Tensor) -> Any:
-            ((y,),) = elementwise.map_tensors(function, [s], [y])
+            ((y,),) = graph_marks.map_tensors(function, [s], [y])
             return i + 1, y
 
         def epoch(e: tf.Tensor, y: tf.Tensor) -> Any:
@@ -178,7 +179,7 @@ def operations_in_process(computation: Any) -> set[str]:
     found: set[str] = set()
     for proto in graphs_in(tff_fen.runtime.create_inprocess_context()._compile(computation)):
         if function := graphs.GraphFunction(proto)._function:
-            for node in graph_rewriting.all_nodes(function.graph.as_graph_def()):
+            for node in all_nodes(function.graph.as_graph_def()):
                 assert "_XlaMustCompile" not in node.attr
                 found.add(node.op)
     return found
@@ -248,7 +249,7 @@ def test_a_gpu_at_a_worker_alone_leaves_the_call(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(devices, "has_gpu", lambda: True)
     graph = graphs.GraphFunction(graphs_in(compiled)[0])
     assert graph._function is not None
-    (call,) = (n for n in graph_rewriting.all_nodes(graph._function.graph.as_graph_def()) if n.op == "PartitionedCall")
+    (call,) = (n for n in all_nodes(graph._function.graph.as_graph_def()) if n.op == "PartitionedCall")
     assert "_XlaMustCompile" not in call.attr
     x = np.ones(20, np.float32)
     np.testing.assert_allclose(graph((tf.constant(x), tf.constant(0.5))), np.full(20, 1.0), rtol=1e-6)
@@ -312,10 +313,10 @@ def test_rounds_without_the_loop_give_the_same(monkeypatch: pytest.MonkeyPatch) 
 def test_equal_functions_share_an_operation() -> None:
     def definition(number: float) -> Any:
         @tf.function(autograph=False)
-        def tff_fen_elementwise(x: tf.Tensor) -> tf.Tensor:
+        def scaled(x: tf.Tensor) -> tf.Tensor:
             return number * x
 
-        return tff_fen_elementwise.get_concrete_function(tf.TensorSpec([None], tf.float32)).function_def
+        return scaled.get_concrete_function(tf.TensorSpec([None], tf.float32)).function_def
 
     def register(number: float) -> str:
         return compiled_ops.register(element_loops.ElementFunction(definition(number)))
@@ -330,7 +331,7 @@ def test_equal_functions_share_an_operation() -> None:
 )
 def test_tensors_of_different_shapes_are_refused(shapes: tuple[list[int], ...]) -> None:
     """Where the shapes are known only when it is computed: TensorFlow would spread the smaller one."""
-    function = tf.function(lambda x, y, s: elementwise.map_tensors(lambda s, a, b: (s * a + b,), [s], [x], [y]))
+    function = tf.function(lambda x, y, s: graph_marks.map_tensors(lambda s, a, b: (s * a + b,), [s], [x], [y]))
     imported = with_loops(function.get_concrete_function(*[tf.TensorSpec(None, tf.float32)] * 3))
     np.testing.assert_array_equal(imported(tf.ones([3, 2]), tf.ones([3, 2]), tf.ones([]))[0], np.full([3, 2], 2.0))
     with pytest.raises(tf.errors.InvalidArgumentError, match="must have one shape"):
@@ -342,11 +343,11 @@ def test_tensors_treated_alike_share_a_loop() -> None:
 
     @tf.function(autograph=False)
     def call(scalars: Any, columns: Any) -> Any:
-        return elementwise.map_tensors(step, scalars, *columns)
+        return graph_marks.map_tensors(step, scalars, *columns)
 
     specs = [tf.TensorSpec([], tf.float32)] * 2, [[tf.TensorSpec([n], tf.float32) for n in range(1, 9)]] * 4
     library = call.get_concrete_function(*specs).graph.as_graph_def().library
-    (definition,) = (f for f in library.function if elementwise.NAME in f.signature.name)
+    (definition,) = (f for f in library.function if graph_marks.is_elementwise(f.signature.name))
     text = compiled_ops._text(element_loops.ElementFunction(definition))
     assert text.count("define internal void @loop") == 1 and text.count("call void @loop0(") == 8
 
@@ -373,13 +374,13 @@ def test_where_nothing_can_be_compiled_tensorflow_computes(monkeypatch: pytest.M
 def test_shapes_are_checked(function: Function, scalars: list, tensors: list, message: str) -> None:
     columns = [[tf.ones(shape)] for shape in tensors]
     with pytest.raises(ValueError, match=message):
-        elementwise.map_tensors(function, list(map(tf.ones, scalars)), *columns)
+        graph_marks.map_tensors(function, list(map(tf.ones, scalars)), *columns)
 
 
 def test_a_function_may_use_its_arguments_only() -> None:
     @tf.function(autograph=False)
     def call(x: tf.Tensor, other: tf.Tensor) -> Any:
-        return elementwise.map_tensors(lambda x: (x * other,), [], [x])
+        return graph_marks.map_tensors(lambda x: (x * other,), [], [x])
 
     with pytest.raises(ValueError, match="arguments alone"):
         call(tf.ones(3), tf.ones([]))

@@ -15,11 +15,12 @@ import tensorflow_federated as tff
 import tff_fen
 from tests.support import models, new_process
 from tests.tff_fen.runtime.passes.test_fusing import graphs_in
-from tff_fen.client_work import batches as client_data
+from tff_fen import graph_marks
 from tff_fen.runtime import devices
+from tff_fen.runtime.graph_parts import all_nodes, functions_of, nodes_of
 from tff_fen.runtime.inprocess import graphs
 from tff_fen.runtime.machine_code import compiled_ops, element_loops
-from tff_fen.runtime.passes import graph_rewriting, one_thread
+from tff_fen.runtime.passes import fusing, one_thread, stages
 from tff_fen.runtime.ray.clients import RayClientExecutor
 from tff_fen.runtime.ray.context import RayContext
 
@@ -97,13 +98,13 @@ def loops_on_one_thread(graph_defs: list[tf.compat.v1.GraphDef]) -> list[collect
     """The operations of each loop that has a thread of its own."""
     found = []
     for graph_def in graph_defs:
-        functions = graph_rewriting.functions_of(graph_def)
-        for node in graph_rewriting.all_nodes(graph_def):
+        functions = functions_of(graph_def)
+        for node in all_nodes(graph_def):
             assert "_XlaMustCompile" not in node.attr
             if node.attr["executor_type"].s == b"SINGLE_THREADED_EXECUTOR":
                 name = node.attr["f"].func.name
-                assert client_data.LOOP_NAME in name and functions[name].attr["_noinline"].b
-                found.append(collections.Counter(n.op for n in graph_rewriting.nodes_of(name, functions)))
+                assert graph_marks.is_loop(name) and functions[name].attr["_noinline"].b
+                found.append(collections.Counter(n.op for n in nodes_of(name, functions)))
     return found
 
 
@@ -157,7 +158,7 @@ def test_batches_of_a_data_set_stay_with_the_usual_executor() -> None:
 def test_the_numbers_are_those_of_the_usual_executor(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     process = fed_dyn(name)
     with_thread = weights_after_rounds(process)
-    monkeypatch.setattr(one_thread, "keep_loops", lambda graph_def: False)
+    monkeypatch.setattr(stages, "BEFORE_OPTIMISER", (fusing.keep_calls,))
     for actual, expected in zip(with_thread, weights_after_rounds(process), strict=True):
         np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-6)
     assert any(np.any(w != w0) for w, w0 in zip(with_thread, model_with(name).initial_weights[0], strict=True))
@@ -180,7 +181,7 @@ import numpy as np, tensorflow as tf, tff_fen
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 contexts = [tff_fen.runtime.create_inprocess_context(client_devices=d) for d in (["CPU:0"], ["CPU:1", "CPU:0"])]
-from tests import test_one_thread as here
+from tests.tff_fen.runtime.passes import test_one_thread as here
 process = here.fed_dyn("dense")
 assert len(here.loops_on_one_thread(here.graphs_of(process.next))) == 1
 for a, b in zip(*[here.weights_after_rounds(process, context=c) for c in contexts], strict=True):
@@ -194,13 +195,13 @@ def test_clients_that_hold_all_threads_do_not_wait_for_one() -> None:
     new_process.run_python(
         """
 import tensorflow as tf, tff_fen
-from tff_fen.runtime import compiled_ops, element_loops
+from tff_fen.runtime.machine_code import compiled_ops, element_loops
 tf.config.threading.set_inter_op_parallelism_threads(1)
 context = tff_fen.runtime.create_inprocess_context(max_concurrent_clients=5)
 def refuse(function):
     raise element_loops.UnsupportedFunctionError("Refused for the test.")
 compiled_ops.register = refuse
-from tests import test_one_thread as here
+from tests.tff_fen.runtime.passes import test_one_thread as here
 here.weights_after_rounds(here.fed_dyn("dense"), context=context)
 """
     )
@@ -222,7 +223,7 @@ def test_a_gpu_keeps_the_usual_executor(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(devices, "has_gpu", lambda: True)
     graph_defs = graphs_of(fed_dyn("dense").next)
     assert not loops_on_one_thread(graph_defs)
-    assert not any(client_data.LOOP_NAME in f.signature.name for g in graph_defs for f in g.library.function)
+    assert not any(graph_marks.is_loop(f.signature.name) for g in graph_defs for f in g.library.function)
 
 
 def test_a_gpu_at_a_worker_alone_has_the_loop_taken_apart_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,7 +231,7 @@ def test_a_gpu_at_a_worker_alone_has_the_loop_taken_apart_there(monkeypatch: pyt
     monkeypatch.setattr(devices, "has_gpu", lambda: True)
     graph_defs = graphs_of(fed_dyn("repeated").next, driver)
     assert not loops_on_one_thread(graph_defs)
-    loops = [n for g in graph_defs for n in graph_rewriting.all_nodes(g) if n.op == "StatelessWhile"]
+    loops = [n for g in graph_defs for n in all_nodes(g) if n.op == "StatelessWhile"]
     in_the_step = [loop for loop in loops if "lambda" in loop.name]
     assert in_the_step and all(loop.attr["_lower_using_switch_merge"].b for loop in in_the_step)
 

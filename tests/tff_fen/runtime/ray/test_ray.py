@@ -108,7 +108,7 @@ def test_client_errors_name_the_client_and_where(installed: RayContext) -> None:
         computation([1, 2, 3, -4, 5])
     assert caught.value.client == 3 and isinstance(caught.value.__cause__, tf.errors.InvalidArgumentError)
     (note,) = caught.value.__notes__
-    assert "On the worker:\nTraceback" in note and "ray_worker.py" in note and "a negative number" in note
+    assert "On the worker:\nTraceback" in note and "ray/worker.py" in note and "a negative number" in note
     assert computation([1, 2]) == [1, 2]
 
 
