@@ -13,6 +13,7 @@ import tensorflow_federated as tff
 
 import tff_fen
 from tests.support import models
+from tests.support.runtime_graphs import CompilingOnce, graphs_in, imported, refuse
 from tff_fen import graph_marks
 from tff_fen.runtime import compilation, devices
 from tff_fen.runtime.graph_parts import all_nodes
@@ -161,28 +162,10 @@ def repeated(dtype: Any, function: Function) -> Any:
     return computation
 
 
-def graphs_in(computation: Any) -> list[Any]:
-    """The TensorFlow computations inside a computation."""
-    found = []
-
-    def visit(block: Any) -> tuple[Any, bool]:
-        if isinstance(block, tff.framework.CompiledComputation):
-            found.append(block.proto.tensorflow)
-        return block, False
-
-    tff.framework.transform_postorder(computation.to_building_block(), visit)
-    return found
-
-
 def operations_in_process(computation: Any) -> set[str]:
     """What the in-process runtime, and Ray's workers, make of a computation."""
-    found: set[str] = set()
-    for proto in graphs_in(tff_fen.runtime.create_inprocess_context()._compile(computation)):
-        if function := graphs.GraphFunction(proto)._function:
-            for node in all_nodes(function.graph.as_graph_def()):
-                assert "_XlaMustCompile" not in node.attr
-                found.add(node.op)
-    return found
+    graph_defs = imported(tff_fen.runtime.create_inprocess_context()._compile(computation))
+    return {node.op for graph_def in graph_defs for node in all_nodes(graph_def)}
 
 
 def has_loop(operations: set[str]) -> bool:
@@ -263,50 +246,25 @@ def test_native_computations_have_no_marks() -> None:
     assert {"Mul", "AddV2"} <= {node.op for node in graph_def.node}
 
 
-@pytest.mark.parametrize("clip_norm", [None, 1.0])
-@pytest.mark.parametrize(
-    "penalties",
-    [
-        tff_fen.ElasticNet(l1=1e-3, l2=0.1, threshold=1e-3),
-        tff_fen.ElasticNet(l1=1e-3, l2=0.1, l1_step="proximal"),
-        tff_fen.ElasticNet(l2=0.1, l1_step="proximal"),
-    ],
-)
-def test_the_rounds_of_every_algorithm_have_the_loop(penalties: tff_fen.ElasticNet, clip_norm: float | None) -> None:
-    model = models.two_layer_mlp()
-    training = tff_fen.LocalTraining(0.1, batch_size=4, clip_norm=clip_norm, weight_decay=1e-3)
-    for process in (
-        tff_fen.build_fed_avg(model, penalties, training),
-        tff_fen.build_scaffold(model, penalties, training, num_clients=3),
-        tff_fen.build_fed_dyn(model, penalties, training, num_clients=3),
-    ):
-        found = {o for o in operations_in_process(process.next) if o.startswith(OPERATION)}
-        assert len(found) == (1 if clip_norm is None else 2)
-
-
 def test_rounds_without_the_loop_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a worker with a GPU: the calls have been kept, and are to be computed as they are."""
+    training = tff_fen.LocalTraining(0.1, epochs=2, batch_size=4, clip_norm=0.5, weight_decay=1e-3)
+    penalties = tff_fen.ElasticNet(l1=1e-3, l2=0.1, threshold=1e-3)
+    process = tff_fen.build_fed_dyn(models.two_layer_mlp(), penalties, training, num_clients=3)
 
     def weights_after_two_rounds() -> list[np.ndarray]:
-        training = tff_fen.LocalTraining(0.1, epochs=2, batch_size=4, clip_norm=0.5, weight_decay=1e-3)
-        penalties = tff_fen.ElasticNet(l1=1e-3, l2=0.1, threshold=1e-3)
-        process = tff_fen.build_fed_dyn(models.two_layer_mlp(), penalties, training, num_clients=3)
-        state = process.initialize()
-        clients = [process.initialize_client(k) for k in range(3)]
-        for _ in range(2):
-            data = [models.dataset(*models.examples(10 + k)) for k in range(3)]
-            inputs = [tff_fen.ClientInput(state=c, data=d) for c, d in zip(clients, data, strict=True)]
-            state, clients, _ = process.next(state, inputs)
-        return process.get_model_weights(state).trainable
+        with tff.framework.get_context_stack().install(CompilingOnce()):
+            state = process.initialize()
+            clients = [process.initialize_client(k) for k in range(3)]
+            for _ in range(2):
+                data = [models.dataset(*models.examples(10 + k)) for k in range(3)]
+                inputs = [tff_fen.ClientInput(state=c, data=d) for c, d in zip(clients, data, strict=True)]
+                state, clients, _ = process.next(state, inputs)
+            return process.get_model_weights(state).trainable
 
-    def refuse(function: element_loops.ElementFunction) -> str:
-        raise element_loops.UnsupportedFunctionError("Refused for the test.")
-
-    with tff.framework.get_context_stack().install(tff_fen.runtime.create_inprocess_context()):
-        with_loops = weights_after_two_rounds()
-        monkeypatch.setattr(compiled_ops, "register", refuse)
-        without = weights_after_two_rounds()
-    for a, b in zip(with_loops, without, strict=True):
+    with_loops = weights_after_two_rounds()
+    monkeypatch.setattr(compiled_ops, "register", refuse)
+    for a, b in zip(with_loops, weights_after_two_rounds(), strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-6)
 
 
@@ -361,26 +319,3 @@ def test_where_nothing_can_be_compiled_tensorflow_computes(monkeypatch: pytest.M
     with pytest.warns(RuntimeWarning, match="no machine code can be made .RuntimeError: no such processor.*llvmlite"):
         result = run_in_process(computation, np.ones(20, np.float32), np.float32(0.5))
     np.testing.assert_array_equal(result, np.full(20, 0.34375, np.float32))
-
-
-@pytest.mark.parametrize(
-    ("function", "scalars", "tensors", "message"),
-    [
-        (lambda s, x: (s * x,), [[2]], [[2]], "found .TensorShape..2.."),
-        (lambda x, y: (x + y,), [], [[3, 1], [1, 3]], "tensors of one shape"),
-    ],
-    ids=["a scalar of two elements", "two shapes"],
-)
-def test_shapes_are_checked(function: Function, scalars: list, tensors: list, message: str) -> None:
-    columns = [[tf.ones(shape)] for shape in tensors]
-    with pytest.raises(ValueError, match=message):
-        graph_marks.map_tensors(function, list(map(tf.ones, scalars)), *columns)
-
-
-def test_a_function_may_use_its_arguments_only() -> None:
-    @tf.function(autograph=False)
-    def call(x: tf.Tensor, other: tf.Tensor) -> Any:
-        return graph_marks.map_tensors(lambda x: (x * other,), [], [x])
-
-    with pytest.raises(ValueError, match="arguments alone"):
-        call(tf.ones(3), tf.ones([]))

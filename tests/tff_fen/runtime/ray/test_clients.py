@@ -269,11 +269,6 @@ def test_the_store_forgets_functions_with_their_computations() -> None:
     assert not store._functions
 
 
-def test_importing_the_package_does_not_import_ray() -> None:
-    code = "import sys, tff_fen; sys.exit('ray' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False, capture_output=True).returncode == 0
-
-
 @pytest.fixture
 def silent_port() -> Iterator[int]:
     """A port where something listens and says nothing."""
