@@ -41,7 +41,7 @@ from tasks.evaluation import Evaluator
 from tasks.task import Task
 from tff_fen.checks import check_integer, check_name
 from tff_fen.program import sampling
-from tff_fen.program.store import RoundStore, StoreError
+from tff_fen.program.store import SqliteStore, StoreError
 
 define_flags()
 _PRESET = flags.DEFINE_string("preset", None, "DATA SET/SPLIT/METHOD, as in mnist/dirichlet_0.3/algorithm_3.")
@@ -105,7 +105,7 @@ def run_one(run: Run, path: pathlib.Path, interruption: Interruption) -> dict[st
     config = run.config
     folder = Folder(path)
     path.mkdir(parents=True, exist_ok=True)
-    with RoundStore(folder.store) as store:
+    with SqliteStore(folder.store) as store:
         task = load_task_of(config)
         size = int(sum(np.size(w) for w in task.build_keras_model().trainable_weights))
         latest = store.latest()

@@ -23,7 +23,7 @@ from experiments import presets
 from experiments.flags import build_config, explicit_values
 from experiments.loop import Loop
 from experiments.task_flags import load_task_of
-from tff_fen.program.store import RoundStore
+from tff_fen.program.store import SqliteStore
 
 _WARM_UP = 2
 
@@ -44,7 +44,7 @@ def main(argv: list[str]) -> None:
 
         return call
 
-    with tempfile.TemporaryDirectory() as folder, RoundStore(folder) as store:
+    with tempfile.TemporaryDirectory() as folder, SqliteStore(folder) as store:
         loop: Any = Loop(config, run_experiment.build_parts(config, load_task_of(config)), store)
         accountant = loop._accountant
         accountant.count_uplink = timed("counting bytes", accountant.count_uplink)

@@ -21,7 +21,7 @@ import run_experiment
 from experiments.flags import build_config, explicit_values
 from experiments.loop import Loop
 from experiments.task_flags import load_task_of
-from tff_fen.program.store import RoundStore
+from tff_fen.program.store import SqliteStore
 
 _EARLY = 50
 
@@ -39,7 +39,7 @@ def main(argv: list[str]) -> None:
     config = build_config(values, explicit_values())
     run_experiment.set_runtime()
     sizes, seconds, participants = {}, [], []
-    with tempfile.TemporaryDirectory() as folder, RoundStore(folder) as store:
+    with tempfile.TemporaryDirectory() as folder, SqliteStore(folder) as store:
         loop = Loop(config, run_experiment.build_parts(config, load_task_of(config)), store)
         for number in tqdm.trange(1, config.rounds + 1, unit="round"):
             start = time.perf_counter()

@@ -26,7 +26,7 @@ from experiments.experiment_config import ExperimentConfig
 from experiments.loop import Loop
 from tasks.data_sets.synthetic import Synthetic
 from tasks.registry import load_task
-from tff_fen.program.store import RoundStore
+from tff_fen.program.store import SqliteStore
 
 ROUNDS = flags.DEFINE_integer("timed_rounds", 5, "Rounds timed for each number of participants.", lower_bound=2)
 POPULATION = 100_000
@@ -56,7 +56,7 @@ def main(argv: list[str]) -> None:
                 task="synthetic", num_clients=POPULATION, sampling=f"uniform:{participants}", algorithm="fed_dyn",
                 l1=1e-4, l2=0.05, threshold=1e-3, rounds=ROUNDS.value + 1, evaluate_every=ROUNDS.value + 2,
             )  # fmt: skip
-            store = RoundStore(pathlib.Path(folder) / str(participants))
+            store = SqliteStore(pathlib.Path(folder) / str(participants))
             parts = run_experiment.build_parts(config, task)._replace(client_dataset=client_dataset)
             loops[participants] = Loop(config, parts, store)
         times: dict[int, list[float]] = {p: [] for p in PARTICIPANTS}

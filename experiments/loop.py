@@ -1,7 +1,7 @@
 """The training loop: rounds that are whole or not at all, whatever ends the process.
 
 A round's server state, its participants' states and its row of metrics go into the store
-in one transaction (`store.RoundStore`). All other files of the folder are made from what
+in one transaction (`store.SqliteStore`). All other files of the folder are made from what
 the store holds: whatever they say after a kill, they are written anew from it.
 """
 
@@ -22,7 +22,7 @@ from experiments.experiment_config import ExperimentConfig
 from experiments.methods import Aggregation
 from tff_fen.process import ClientInput, StatefulClientProcess
 from tff_fen.program.serialization import from_bytes, to_bytes
-from tff_fen.program.store import RoundStore
+from tff_fen.program.store import SqliteStore
 
 
 class Evaluation(Protocol):
@@ -77,7 +77,7 @@ class RoundRecord(NamedTuple):
 class Loop:
     """Runs the rounds of one experiment from wherever its store is."""
 
-    def __init__(self, config: ExperimentConfig, parts: Parts, store: RoundStore, header: bytes = b"") -> None:
+    def __init__(self, config: ExperimentConfig, parts: Parts, store: SqliteStore, header: bytes = b"") -> None:
         """Initializes the loop.
 
         Args:
@@ -157,7 +157,7 @@ class Loop:
         return columns
 
 
-def read_header(store: RoundStore) -> bytes | None:
+def read_header(store: SqliteStore) -> bytes | None:
     """Returns what the store keeps with the initial state; `None` if it is empty."""
     for number, content in store.metrics():
         if number == 0:

@@ -9,6 +9,7 @@ from tff_fen.algorithms.scaffold import build_scaffold
 from tff_fen.client_work.trainer import Trainer
 from tff_fen.config import L1_STEPS, ElasticNet, LocalTraining
 from tff_fen.process import Algorithm, ClientInput, StatefulClientProcess, Update, Uplink, compose_process
+from tff_fen.program.run_rounds import run_rounds
 
 __all__ = [
     "L1_STEPS",
@@ -29,5 +30,6 @@ __all__ = [
     "build_fed_dyn",
     "build_scaffold",
     "compose_process",
+    "run_rounds",
     "runtime",
 ]

@@ -30,7 +30,7 @@ from tasks.registry import load_task
 from tff_fen.codec import Float16Codec, LosslessCodec, QuantisedCodec
 from tff_fen.process import ClientMessage
 from tff_fen.program import sampling
-from tff_fen.program.store import RoundStore
+from tff_fen.program.store import SqliteStore
 
 # --- values
 
@@ -254,7 +254,7 @@ def test_noise_is_fresh_unless_a_test_fixes_it() -> None:
 # --- the loop
 
 
-def make_loop(config: ExperimentConfig, store: RoundStore) -> Loop:
+def make_loop(config: ExperimentConfig, store: SqliteStore) -> Loop:
     task = load_task(config.task, num_clients=config.num_clients, seed=config.seed)
     _, share = parse_sampling(config.sampling)
     aggregation = build_aggregation(config, share * len(task.clients))
@@ -285,7 +285,7 @@ def test_algorithms_and_aggregators(algorithm: str, aggregator: str, tmp_path: p
         tff.backends.test.set_sync_test_cpp_execution_context()
     try:
         config = ExperimentConfig(algorithm=algorithm, aggregator=aggregator, **SMALL)
-        with RoundStore(tmp_path) as store:
+        with SqliteStore(tmp_path) as store:
             loop = make_loop(config, store)
             rows = [loop.run_round().row for _ in range(2)]
     finally:
@@ -301,7 +301,7 @@ def test_algorithms_and_aggregators(algorithm: str, aggregator: str, tmp_path: p
 def test_the_loop_is_the_algorithm(tmp_path: pathlib.Path) -> None:
     """Rounds through the store give what rounds in memory give."""
     config = ExperimentConfig(algorithm="fed_dyn", **SMALL)
-    with RoundStore(tmp_path) as store:
+    with SqliteStore(tmp_path) as store:
         loop = make_loop(config, store)
         for _ in range(3):
             loop.run_round()
@@ -322,7 +322,7 @@ def test_the_loop_is_the_algorithm(tmp_path: pathlib.Path) -> None:
 
 def test_evaluation_is_where_it_is_due(tmp_path: pathlib.Path) -> None:
     config = ExperimentConfig(algorithm="fed_avg", rounds=4, evaluate_every=3, **SMALL)
-    with RoundStore(tmp_path) as store:
+    with SqliteStore(tmp_path) as store:
         loop = make_loop(config, store)
         accuracies = [loop.run_round().row["accuracy"] for _ in range(4)]
         assert [a is not None for a in accuracies] == [False, False, True, False]

@@ -19,7 +19,7 @@ import numpy as np
 import psutil
 import pytest
 
-from tff_fen.program.store import RoundStore
+from tff_fen.program.store import SqliteStore
 
 # On one core: they share what an uninterrupted run gives, and measure how long it takes.
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("resume")]
@@ -109,7 +109,7 @@ def finished(experiments: Experiments, tmp_path_factory) -> dict[str, tuple[path
 
 
 def states(folder: pathlib.Path) -> dict[int, bytes | None]:
-    with RoundStore(folder / "store") as store:
+    with SqliteStore(folder / "store") as store:
         ids = list(store.client_ids())
         return dict(zip(ids, store.read_clients(ids), strict=True))
 
@@ -256,6 +256,6 @@ def test_a_full_disk_stops_with_a_message_and_loses_nothing(finished, tmp_path) 
     )  # fmt: skip
     assert done.returncode == 1 and "The disk does not take more" in done.stderr and "are safe" in done.stderr
     assert "Traceback" not in done.stderr
-    with RoundStore(folder / "store") as store:
+    with SqliteStore(folder / "store") as store:
         latest = store.latest()
         assert latest is not None and latest.number >= ROUNDS

@@ -61,7 +61,7 @@ def commit(store: Any, number: int, scale: int = 1) -> None:
 
 
 def commit_for_ever(folder: pathlib.Path) -> None:
-    with store.RoundStore(folder) as rounds:
+    with store.SqliteStore(folder) as rounds:
         newest = rounds.latest()
         number = newest.number + 1 if newest else 0
         print("open", flush=True)
@@ -72,14 +72,14 @@ def commit_for_ever(folder: pathlib.Path) -> None:
 
 
 def hold(folder: pathlib.Path) -> None:
-    with store.RoundStore(folder):
+    with store.SqliteStore(folder):
         print("open", flush=True)
         time.sleep(600)
 
 
 def measure_memory(folder: pathlib.Path) -> None:
     """Commits and reads 2 000 clients of 100 KB, 50 a round, and prints by how many MB the peak of memory rose."""
-    with store.RoundStore(folder) as rounds:
+    with store.SqliteStore(folder) as rounds:
         rounds.commit(0, b"", {}, b"")
         before = 0
         for number in range(1, 41):
@@ -101,7 +101,7 @@ def fill(folder: pathlib.Path) -> None:
     if not ballast.exists():
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (3_000_000, hard))
-    with store.RoundStore(folder) as rounds:
+    with store.SqliteStore(folder) as rounds:
         number = 0
         try:
             while True:
@@ -122,7 +122,7 @@ def fill(folder: pathlib.Path) -> None:
             "readable": readable,
             "warnings": rounds.warnings,
         }
-    with store.RoundStore(folder) as rounds:
+    with store.SqliteStore(folder) as rounds:
         newest = rounds.latest()
         result["then"] = newest.number if newest else None
         result["then readable"] = rounds.read_clients(range(POPULATION)) == expected_states(number)

@@ -171,7 +171,6 @@ def test_arrays_are_views_aligned_and_read_only() -> None:
         assert array.flags.aligned and not array.flags.writeable
 
 
-
 @pytest.mark.parametrize("algorithm", ["fed_dyn", "scaffold"])
 def test_a_stateful_run_goes_on_from_bytes_as_from_the_states_themselves(algorithm: str) -> None:
     builder: Any = {"fed_dyn": tff_fen.build_fed_dyn, "scaffold": tff_fen.build_scaffold}[algorithm]

@@ -22,8 +22,8 @@ import numpy as np
 import pytest
 
 from tests.support import store_process
-from tff_fen.program import store as store_module
-from tff_fen.program.store import DamagedStoreError, Round, RoundStore, StoreError, StoreInUseError
+from tff_fen.program.store import DamagedStoreError, Round, SqliteStore, StoreError, StoreInUseError, database
+from tff_fen.program.store.database import Database
 
 CHILD = [sys.executable, str(pathlib.Path(store_process.__file__))]
 EVERYBODY = range(store_process.POPULATION)
@@ -42,13 +42,13 @@ def start(task: str, folder: pathlib.Path) -> Iterator[subprocess.Popen[str]]:
 
 def write(folder: pathlib.Path, rounds: int = NEWEST, scale: int = 1, keep: int = 2) -> pathlib.Path:
     """A store with rounds 0 to `rounds`; returns its file."""
-    with RoundStore(folder, keep=keep) as store:
+    with SqliteStore(folder, keep=keep) as store:
         for number in range(rounds + 1):
             store_process.commit(store, number, scale)
     return folder / "rounds.sqlite"
 
 
-def assert_is_round(store: RoundStore, number: int, scale: int = 1) -> None:
+def assert_is_round(store: SqliteStore, number: int, scale: int = 1) -> None:
     """Asserts that a store holds exactly what it held after a round."""
     assert store.latest() == Round(number, store_process.checkpoint(number, scale))
     assert store.read_clients(EVERYBODY) == store_process.expected_states(number, scale)
@@ -76,7 +76,7 @@ def look(path: pathlib.Path, query: str, *values: Any) -> list[Any]:
 
 
 def test_rounds_are_read_as_they_were_written_in_the_same_and_in_another_session(tmp_path: pathlib.Path) -> None:
-    with RoundStore(tmp_path / "new" / "folder") as store:
+    with SqliteStore(tmp_path / "new" / "folder") as store:
         assert store.latest() is None
         assert list(store.metrics()) == [] and list(store.client_ids()) == []
         assert store.read_clients([3, 4]) == [None, None]
@@ -84,20 +84,20 @@ def test_rounds_are_read_as_they_were_written_in_the_same_and_in_another_session
             store_process.commit(store, number)
             assert_is_round(store, number)
         assert store.read_clients(np.array([3, 3, 1])) == [store_process.expected_states(NEWEST)[c] for c in (3, 3, 1)]
-    with RoundStore(str(tmp_path / "new" / "folder")) as store:
+    with SqliteStore(str(tmp_path / "new" / "folder")) as store:
         assert_is_round(store, NEWEST)
         assert store.warnings == ()
 
 
 def test_a_commit_needs_no_look_at_the_store_first(tmp_path: pathlib.Path) -> None:
     write(tmp_path)
-    with RoundStore(tmp_path) as store:
+    with SqliteStore(tmp_path) as store:
         store_process.commit(store, NEWEST + 1)
         assert_is_round(store, NEWEST + 1)
 
 
 def test_clients_may_be_listed_while_rounds_are_committed(tmp_path: pathlib.Path) -> None:
-    with RoundStore(tmp_path) as store:
+    with SqliteStore(tmp_path) as store:
         store.commit(0, b"", {}, b"")
         store.commit(1, b"", {client: b"x" for client in range(0, 4000, 2)}, b"")
         for number, client in enumerate(store.client_ids()):
@@ -112,7 +112,7 @@ def test_clients_may_be_listed_while_rounds_are_committed(tmp_path: pathlib.Path
 @pytest.mark.parametrize("number", [0, NEWEST - 1, NEWEST, NEWEST + 2])
 def test_rounds_are_consecutive(tmp_path: pathlib.Path, number: int) -> None:
     write(tmp_path)
-    with RoundStore(tmp_path) as store:
+    with SqliteStore(tmp_path) as store:
         expected = f"round_number must be {NEWEST + 1}, found {number}: .*newest is {NEWEST}"
         with pytest.raises(ValueError, match=expected):
             store.commit(number, b"", {}, b"")
@@ -120,7 +120,7 @@ def test_rounds_are_consecutive(tmp_path: pathlib.Path, number: int) -> None:
 
 
 def test_the_first_round_is_0_and_has_no_clients(tmp_path: pathlib.Path) -> None:
-    with RoundStore(tmp_path) as store:
+    with SqliteStore(tmp_path) as store:
         with pytest.raises(ValueError, match=r"round_number must be 0, found 1: .*the store is empty"):
             store.commit(1, b"", {}, b"")
         with pytest.raises(ValueError, match=r"client_states must be empty in round 0, .*found 1 clients"):
@@ -141,7 +141,7 @@ def test_the_first_round_is_0_and_has_no_clients(tmp_path: pathlib.Path) -> None
     ],
 )
 def test_wrong_types_are_refused_and_leave_no_trace(tmp_path: pathlib.Path, arguments: Any, message: str) -> None:
-    with RoundStore(tmp_path) as store:
+    with SqliteStore(tmp_path) as store:
         store_process.commit(store, 0)
         with pytest.raises(TypeError, match=message):
             store.commit(*arguments)
@@ -150,10 +150,10 @@ def test_wrong_types_are_refused_and_leave_no_trace(tmp_path: pathlib.Path, argu
 
 def test_wrong_values_are_refused(tmp_path: pathlib.Path) -> None:
     with pytest.raises(ValueError, match="keep must be an integer >= 0, found -1"):
-        RoundStore(tmp_path, keep=-1)
+        SqliteStore(tmp_path, keep=-1)
     with pytest.raises(TypeError, match="folder must be a str or Path, found 5"):
-        RoundStore(5)  # type: ignore[arg-type]
-    with RoundStore(tmp_path) as store:
+        SqliteStore(5)  # type: ignore[arg-type]
+    with SqliteStore(tmp_path) as store:
         store.commit(0, b"", {}, b"")
         for client in (-1, 2**63):
             with pytest.raises(ValueError, match=f"A client id must be .*found {client}"):
@@ -165,7 +165,7 @@ def test_wrong_values_are_refused(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_closed_store_says_so(tmp_path: pathlib.Path) -> None:
-    store = RoundStore(tmp_path)
+    store = SqliteStore(tmp_path)
     store.close()
     store.close()
     with pytest.raises(StoreError, match=r"is closed\. Open it anew"):
@@ -175,7 +175,7 @@ def test_a_closed_store_says_so(tmp_path: pathlib.Path) -> None:
 def test_a_folder_that_cannot_be_used_is_named(tmp_path: pathlib.Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(StoreError, match=r"file cannot be used: .*Choose a folder"):
-        RoundStore(tmp_path / "file")
+        SqliteStore(tmp_path / "file")
 
 
 # Versions and space.
@@ -197,12 +197,12 @@ def test_just_the_versions_that_loadable_rounds_need_are_kept(tmp_path: pathlib.
 
 def test_keep_may_be_changed_between_sessions(tmp_path: pathlib.Path) -> None:
     path = write(tmp_path, keep=5)
-    with RoundStore(tmp_path, keep=1) as store:
+    with SqliteStore(tmp_path, keep=1) as store:
         store_process.commit(store, NEWEST + 1)
     assert look(path, "SELECT round FROM rounds ORDER BY round") == [(NEWEST,), (NEWEST + 1,)]
     needed = {(c, store_process.last_round(c, r)) for c in EVERYBODY for r in (NEWEST, NEWEST + 1)}
     assert set(look(path, "SELECT client, round FROM clients")) == {key for key in needed if key[1] is not None}
-    with RoundStore(tmp_path, keep=3) as store:
+    with SqliteStore(tmp_path, keep=3) as store:
         for number in range(NEWEST + 2, NEWEST + 9):
             store_process.commit(store, number)
         assert_is_round(store, NEWEST + 8)
@@ -210,7 +210,7 @@ def test_keep_may_be_changed_between_sessions(tmp_path: pathlib.Path) -> None:
 
 
 def test_the_file_does_not_grow_when_the_same_clients_take_part_again(tmp_path: pathlib.Path) -> None:
-    with RoundStore(tmp_path) as store:
+    with SqliteStore(tmp_path) as store:
         store.commit(0, b"", {}, b"")
         for number in range(1, 201):
             size = 100_000 + 1_000 * (number % 7)
@@ -240,16 +240,16 @@ def test_a_second_process_is_refused_at_once_until_the_first_is_gone(tmp_path: p
         assert child.stdout.readline() == "open\n"
         begin = time.monotonic()
         with pytest.raises(StoreInUseError, match=f"open in process {child.pid}\\. Only one can use it at a time"):
-            RoundStore(tmp_path)
+            SqliteStore(tmp_path)
         assert time.monotonic() - begin < 1
         child.kill()
         child.wait()
-    with RoundStore(tmp_path) as store:
+    with SqliteStore(tmp_path) as store:
         store_process.commit(store, 0)
         with pytest.raises(StoreInUseError, match="which is this one"):
-            RoundStore(tmp_path)
+            SqliteStore(tmp_path)
         assert_is_round(store, 0)
-    RoundStore(tmp_path).close()
+    SqliteStore(tmp_path).close()
 
 
 # Atomic.
@@ -273,7 +273,7 @@ def test_kill_9_at_any_instant_leaves_the_last_committed_round(tmp_path: pathlib
         reported = max([reported, *(int(line) for line in lines[:-1] if line != "open")])
         journal = tmp_path / "rounds.sqlite-journal"
         in_transaction += journal.exists() and journal.stat().st_size > 0
-        with RoundStore(tmp_path) as store:
+        with SqliteStore(tmp_path) as store:
             newest = store.latest()
             if newest is None:
                 assert reported < 0
@@ -291,23 +291,21 @@ def test_a_commit_that_fails_at_any_statement_changes_nothing(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     base = write(tmp_path / "base", scale=1000).parent
-    execute = RoundStore._execute
+    execute = Database.execute
     failed = 0
     while True:
         folder = tmp_path / str(failed)
         shutil.copytree(base, folder)
-        with RoundStore(folder) as store:
+        with SqliteStore(folder) as store:
             store.latest()
             countdown = itertools.count(failed, -1)
 
-            def interrupted(
-                self: RoundStore, statement: str, *values: Any, countdown: Iterator[int] = countdown
-            ) -> Any:
+            def interrupted(self: Database, statement: str, *values: Any, countdown: Iterator[int] = countdown) -> Any:
                 if next(countdown) == 0:
                     raise KeyboardInterrupt
                 return execute(self, statement, *values)
 
-            monkeypatch.setattr(RoundStore, "_execute", interrupted)
+            monkeypatch.setattr(Database, "execute", interrupted)
             try:
                 store_process.commit(store, NEWEST + 1, scale=1000)
             except KeyboardInterrupt:
@@ -318,7 +316,7 @@ def test_a_commit_that_fails_at_any_statement_changes_nothing(
                 monkeypatch.undo()
             # As another process would see it that begins now.
             shutil.copytree(folder, tmp_path / f"copy{failed}")
-            with RoundStore(tmp_path / f"copy{failed}") as copy:
+            with SqliteStore(tmp_path / f"copy{failed}") as copy:
                 assert_is_round(copy, NEWEST, scale=1000)
                 assert copy.warnings == ()
             assert_is_round(store, NEWEST, scale=1000)
@@ -331,16 +329,16 @@ def test_a_commit_that_fails_at_any_statement_changes_nothing(
 
 def test_an_interrupt_just_after_the_commit_is_noticed(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path)
-    with RoundStore(tmp_path) as store:
-        execute = RoundStore._execute
+    with SqliteStore(tmp_path) as store:
+        execute = Database.execute
 
-        def interrupted(self: RoundStore, statement: str, *values: Any) -> Any:
+        def interrupted(self: Database, statement: str, *values: Any) -> Any:
             cursor = execute(self, statement, *values)
             if statement == "COMMIT":
                 raise KeyboardInterrupt
             return cursor
 
-        monkeypatch.setattr(RoundStore, "_execute", interrupted)
+        monkeypatch.setattr(Database, "execute", interrupted)
         with pytest.raises(KeyboardInterrupt):
             store_process.commit(store, NEWEST + 1)
         monkeypatch.undo()
@@ -350,15 +348,15 @@ def test_an_interrupt_just_after_the_commit_is_noticed(tmp_path: pathlib.Path, m
 
 
 def test_a_creation_that_did_not_end_is_begun_anew(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    connect = store_module._connect
+    connect = database._connect
 
     def interrupted(path: pathlib.Path) -> None:
         connect(path).close()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(store_module, "_connect", interrupted)
+    monkeypatch.setattr(database, "_connect", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        RoundStore(tmp_path)
+        SqliteStore(tmp_path)
     monkeypatch.undo()
     assert list(tmp_path.glob("rounds.*")), "the test did not hit what it aims at"
     write(tmp_path)
@@ -489,18 +487,18 @@ def test_damage_to_the_newest_round_is_named_and_costs_that_round_only(
     tmp_path: pathlib.Path, damage: Callable[[pathlib.Path, int], str], caplog: pytest.LogCaptureFixture
 ) -> None:
     message = damage(write(tmp_path), NEWEST)
-    with RoundStore(tmp_path) as store, caplog.at_level(logging.WARNING):
+    with SqliteStore(tmp_path) as store, caplog.at_level(logging.WARNING):
         assert_is_round(store, NEWEST - 1)
         (warning,) = store.warnings
         assert message in warning and "rounds.sqlite" in warning
         assert message in caplog.text and f"Rolled back to round {NEWEST - 1}" in caplog.text
-    with RoundStore(tmp_path) as store:
+    with SqliteStore(tmp_path) as store:
         assert_is_round(store, NEWEST - 1)
         assert store.warnings == ()
         for number in range(NEWEST, NEWEST + 5):
             store_process.commit(store, number)
             assert_is_round(store, number)
-    with RoundStore(tmp_path) as store:
+    with SqliteStore(tmp_path) as store:
         assert_is_round(store, NEWEST + 4)
 
 
@@ -511,11 +509,11 @@ def test_the_rounds_kept_can_be_fallen_back_to_and_none_before(
     path = write(tmp_path)
     for back in (1, 2):
         damage(path, NEWEST - back + 1)
-    with RoundStore(tmp_path) as store:
+    with SqliteStore(tmp_path) as store:
         assert_is_round(store, NEWEST - 2)
         assert len(store.warnings) == 2
     message = damage(path, NEWEST - 2)
-    with RoundStore(tmp_path) as store:
+    with SqliteStore(tmp_path) as store:
         for _ in range(2):
             with pytest.raises(DamagedStoreError, match=f"No round is whole.*{message}.*Restore the folder"):
                 store.latest()
@@ -530,10 +528,10 @@ def test_a_damaged_state_of_the_round_before_costs_two_rounds_unless_it_was_repl
     current = next(c for c in before - newest if store_process.state(c, 1))
     query = "SELECT content FROM clients WHERE client = ? AND round = ?"
     flip(path, query, replaced, NEWEST - 1)
-    with RoundStore(tmp_path) as store:
+    with SqliteStore(tmp_path) as store:
         assert_is_round(store, NEWEST)
     flip(path, query, current, NEWEST - 1)
-    with RoundStore(tmp_path) as store:
+    with SqliteStore(tmp_path) as store:
         assert_is_round(store, NEWEST - 2)
         assert len(store.warnings) == 2
 
@@ -544,7 +542,7 @@ def test_old_values_are_checked_when_they_are_read(tmp_path: pathlib.Path) -> No
     assert number < NEWEST - 2
     flip(path, "SELECT content FROM clients WHERE client = ? AND round = ?", client, number)
     damage_metrics(path, 1)
-    with RoundStore(tmp_path) as store:
+    with SqliteStore(tmp_path) as store:
         assert store.latest() == Round(NEWEST, store_process.checkpoint(NEWEST))
         with pytest.raises(DamagedStoreError, match=f"rounds.sqlite is damaged: the state of client {client} of round"):
             store.read_clients(EVERYBODY)
@@ -560,7 +558,7 @@ def test_damage_that_comes_while_the_store_is_open_is_found_and_fallen_back_from
     tmp_path: pathlib.Path, damage: Callable[[pathlib.Path, int], str]
 ) -> None:
     path = write(tmp_path)
-    with RoundStore(tmp_path) as store:
+    with SqliteStore(tmp_path) as store:
         assert_is_round(store, NEWEST)
         damage(path, NEWEST)
         message = rf"the state of client \d+ of round {NEWEST}: content and digest do not match\. Resume the experiment"
@@ -572,7 +570,7 @@ def test_damage_that_comes_while_the_store_is_open_is_found_and_fallen_back_from
 def test_a_lost_client_of_long_ago_is_noticed_at_once(tmp_path: pathlib.Path) -> None:
     path = write(tmp_path)
     assert change(path, "DELETE FROM clients WHERE round < ?", NEWEST - 2) > 0
-    with RoundStore(tmp_path) as store, pytest.raises(DamagedStoreError, match="keys were changed or are missing"):
+    with SqliteStore(tmp_path) as store, pytest.raises(DamagedStoreError, match="keys were changed or are missing"):
         store.read_clients(EVERYBODY)
 
 
@@ -585,7 +583,7 @@ def test_a_damaged_list_of_participants_takes_no_version_that_is_needed(tmp_path
     path = write(tmp_path)
     for number in (NEWEST - 1, NEWEST - 2):
         assert change(path, "UPDATE rounds SET participants = ? WHERE round = ?", wrong, number) == 1
-    with RoundStore(tmp_path) as store:
+    with SqliteStore(tmp_path) as store:
         for number in range(NEWEST + 1, NEWEST + 20):
             store_process.commit(store, number)
             assert_is_round(store, number)
@@ -610,10 +608,10 @@ def test_a_file_that_is_no_database_any_more_is_a_damaged_store(
 ) -> None:
     path = write(tmp_path)
     path.write_bytes(spoil(path.read_bytes()))
-    with pytest.raises(DamagedStoreError, match=r"rounds\.sqlite.*Restore the folder"), RoundStore(tmp_path) as store:
+    with pytest.raises(DamagedStoreError, match=r"rounds\.sqlite.*Restore the folder"), SqliteStore(tmp_path) as store:
         store.latest()
     # And it does not stay locked.
-    with pytest.raises(DamagedStoreError), RoundStore(tmp_path) as store:
+    with pytest.raises(DamagedStoreError), SqliteStore(tmp_path) as store:
         store.latest()
 
 
@@ -649,7 +647,7 @@ def test_no_damage_anywhere_in_the_file_goes_unnoticed(tmp_path: pathlib.Path, s
         folder.mkdir()
         (folder / "rounds.sqlite").write_bytes(spoil_anywhere(content, rng))
         try:
-            with RoundStore(folder) as store:
+            with SqliteStore(folder) as store:
                 newest = store.latest()
                 assert newest is not None, attempt
                 try:
@@ -672,7 +670,7 @@ def test_a_store_of_another_format_is_refused(tmp_path: pathlib.Path, statement:
     path = write(tmp_path)
     change(path, statement)
     with pytest.raises(DamagedStoreError, match="damaged, or not a store of this version of the package"):
-        RoundStore(tmp_path)
+        SqliteStore(tmp_path)
 
 
 def test_a_journal_without_its_database_does_not_spoil_a_new_one(tmp_path: pathlib.Path) -> None:
@@ -685,5 +683,5 @@ def test_a_journal_without_its_database_does_not_spoil_a_new_one(tmp_path: pathl
     (tmp_path / "rounds.sqlite-journal").write_bytes(path.read_bytes())
     path.unlink()
     write(tmp_path)
-    with RoundStore(tmp_path) as store:
+    with SqliteStore(tmp_path) as store:
         assert_is_round(store, NEWEST)

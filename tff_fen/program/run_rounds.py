@@ -1,0 +1,161 @@
+"""`tff_fen.run_rounds`: trains with a process, stateful clients included, and goes on where it was stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import pathlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import tensorflow_federated as tff
+import tqdm
+
+from tff_fen.checks import check_integer, check_type
+from tff_fen.program.records import Record, flatten
+from tff_fen.program.rounds import Rounds, check_callable, check_parts, read_client_state, read_header
+from tff_fen.program.store import MemoryStore, RoundStore, SqliteStore, StoreError
+
+_HEADER = b"tff_fen.run_rounds"
+# The list in a round's record that names the columns of the evaluation.
+_EVALUATED = "evaluated_columns"
+
+Evaluate = Callable[[Any], Mapping[str, Any]]
+
+
+@dataclasses.dataclass(frozen=True)
+class RunResult:
+    """What a run came to.
+
+    Attributes:
+      state: the server's state after the last round.
+      metrics: one dict per round, in order, those of earlier calls included: `round` (from 1), the process's metrics
+        under names such as `client_work/train/loss`, and the columns of `evaluate`, `None` where it was not due.
+    """
+
+    state: Any
+    metrics: list[dict[str, Any]]
+    _process: tff.templates.IterativeProcess = dataclasses.field(repr=False)
+    _open: Callable[[], contextlib.AbstractContextManager[RoundStore]] = dataclasses.field(repr=False)
+
+    def client_state(self, client_id: int) -> Any:
+        """Returns a client's state after the last round: the initial one if the client never took part.
+
+        Where clients have no state, as in a `tff.learning.templates.LearningProcess`, it is `None`.
+
+        Raises:
+          StoreError: if another call has gone on with the folder since, and so with the clients' states.
+        """
+        with self._open() as store:
+            latest, rounds = store.latest(), len(self.metrics)
+            if latest is None or latest.number != rounds:
+                raise StoreError(
+                    f"{store} is at round {latest and latest.number}, this result at round {rounds}. Take the states "
+                    "from the result of the call that went on."
+                )
+            return read_client_state(self._process, store, client_id)
+
+
+def run_rounds(
+    process: tff.templates.IterativeProcess,
+    client_dataset: Callable[[int], Any],
+    sample: Callable[[int], Iterable[int]],
+    rounds: int,
+    *,
+    folder: pathlib.Path | str | None = None,
+    evaluate: Evaluate | None = None,
+    evaluate_every: int = 1,
+    release_managers: Sequence[tff.program.ReleaseManager] = (),
+    progress: bool = True,
+) -> RunResult:
+    """Trains until `rounds` rounds are done, and carries the clients' states from round to round.
+
+    It is for processes of stateful clients what `tff.simulation.run_training_process` is for FedAvg, and takes plain
+    `tff.learning.templates.LearningProcess`es too:
+
+        result = tff_fen.run_rounds(
+            process, client_dataset, lambda t: sample_uniform(t, num_clients=100, clients_per_round=10), rounds=50,
+            folder="out/my_run", evaluate=lambda weights: {"accuracy": test_accuracy(weights)}, evaluate_every=5,
+        )
+
+    With a folder each round is written in one transaction. After a kill, a power cut or Ctrl-C the same call goes on
+    from the last finished round and ends with the bits of a run that was never stopped; a call with more rounds
+    extends it.
+
+    Args:
+      process: from `build_fed_dyn`, `build_scaffold`, `build_fed_avg`, one of TFF's builders, or
+        `compose_stateful_process`; `Rounds` has the type signatures.
+      client_dataset: `(client id -> tf.data.Dataset)`.
+      sample: `(round, from 0 -> client ids)`: different integers >= 0. A pure function, or else a resumed run draws
+        other clients; `tff_fen.program.sampling` has two.
+      rounds: how many rounds are to be done in all, those of earlier calls with the same folder included; >= 1.
+      folder: where rounds and client states are kept; `None` keeps them in memory.
+      evaluate: `(tff.learning.models.ModelWeights -> columns)`, of the server's model. It never changes the training.
+      evaluate_every: the model is evaluated after every so many rounds, and after the last.
+      release_managers: get the columns of each round (numbers, without those that are `None`) with the round as key,
+        after it is safe in the folder. On resume the newest round is released again.
+      progress: whether to show a bar, on a terminal.
+
+    Raises:
+      ValueError: if the folder holds rounds of another process, or more than `rounds`.
+      StoreError: if the folder is in use, damaged or full; the message says what to do.
+    """
+    check_parts(process, client_dataset, sample, release_managers)
+    check_integer("rounds", rounds, 1)
+    check_integer("evaluate_every", evaluate_every, 1)
+    if folder is not None:
+        check_type("folder", folder, (str, pathlib.Path), "Pass a folder for this run alone.")
+    if evaluate is not None:
+        check_callable("evaluate", evaluate, "tff.learning.models.ModelWeights to a dict of columns")
+        check_callable("process.get_model_weights", getattr(process, "get_model_weights", None), "state to weights")
+
+    def is_due(number: int) -> bool:
+        return number % evaluate_every == 0 or number == rounds
+
+    def evaluated(state: Any) -> dict[str, Any]:
+        assert evaluate is not None
+        columns = evaluate(process.get_model_weights(state))
+        check_type("What evaluate returns", columns, Mapping, "Return a dict of column names to numbers.")
+        columns = flatten(columns)
+        return {**columns, _EVALUATED: list(columns)}
+
+    def measure(before: Any, output: Any, ids: list[int]) -> dict[str, Any]:
+        return evaluated(output.state) if evaluate is not None and is_due(loop.round + 1) else {}
+
+    memory = MemoryStore()
+
+    def open_store() -> contextlib.AbstractContextManager[RoundStore]:
+        if folder is None:
+            return contextlib.nullcontext(memory)  # It stays open, and ends with the result.
+        return SqliteStore(folder)
+
+    with open_store() as store:
+        if read_header(store) not in (None, _HEADER):
+            raise ValueError(f"{store} was not made by run_rounds. Use another folder.")
+        managers = tuple(release_managers)
+        loop = Rounds(
+            process, client_dataset, sample, store, measure=measure, header=_HEADER, release_managers=managers
+        )
+        # With `disable=None` tqdm shows its bar on terminals only.
+        with tqdm.tqdm(initial=loop.round, total=rounds, unit="round", disable=None if progress else True) as bar:
+            loop.run(rounds, on_round=lambda _: bar.update())
+        records = list(loop.records())
+        if evaluate is not None and _EVALUATED not in records[-1].lists:
+            # An earlier call ended here for which this round was neither due nor the last.
+            last = Record.from_columns(evaluated(loop.state))
+            records[-1] = Record(records[-1].row | last.row, records[-1].lists | last.lists)
+    return RunResult(loop.state, _rows(records, is_due), process, open_store)
+
+
+def _rows(records: list[Record], is_due: Callable[[int], bool]) -> list[dict[str, Any]]:
+    """The rows of all rounds, alike in their columns.
+
+    The last round of an earlier, shorter call was evaluated too. It is left out where this call would not evaluate it,
+    so that a run in parts gives what a run in one piece gives.
+    """
+    names = dict.fromkeys(name for record in records for name in record.lists.get(_EVALUATED, ()))
+    rows = []
+    for record in records:
+        columns = record.row | record.lists if is_due(record.row["round"]) else {}
+        rows.append(record.row | {name: columns.get(name) for name in names})
+    return rows
