@@ -9,6 +9,7 @@ from tff_fen.algorithms.fed_dyn import build_fed_dyn
 from tff_fen.algorithms.scaffold import build_scaffold
 from tff_fen.config import L1_STEPS, ElasticNet, LocalTraining
 from tff_fen.process import ClientInput, StatefulClientProcess
+from tff_fen.version import __version__
 
 __all__ = [
     "L1_STEPS",
@@ -17,6 +18,7 @@ __all__ = [
     "FixedDenominatorFactory",
     "LocalTraining",
     "StatefulClientProcess",
+    "__version__",
     "build_dp_factory",
     "build_dp_pair",
     "build_fed_avg",
