@@ -46,9 +46,11 @@ test: venv ## Run the tests but for the long ones
 test-long: venv ## Run the long tests: experiments killed at random instants, all of TFF on each runtime
 	@exec $(REAP) -m pytest -q -n auto --maxprocesses 4 --dist loadgroup -m long tests $(ARGS)
 
-lint: venv ## Check style and types
+lint: venv ## Check style, types and who imports whom
 	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
 	@$(PY) -m mypy
+	@.venv/bin/lint-imports --no-cache
 
 lock: venv ## Write the generated part of requirements.txt anew
 	@$(PY) tools/lock.py write

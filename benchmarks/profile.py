@@ -26,7 +26,7 @@ from tensorflow.core.profiler.protobuf import xplane_pb2
 
 import tff_fen
 from benchmarks import runtimes
-from tff_fen.runtime.passes import one_thread
+from tff_fen.runtime.passes import fusing, stages
 
 WORKLOAD = flags.DEFINE_enum("workload", "mnist", ["mnist", "cifar"], "Whose clients to trace.")
 ROWS = flags.DEFINE_integer("rows", 12, "How many operations to list.", lower_bound=1)
@@ -86,7 +86,7 @@ def main(argv: list[str]) -> None:
         clients=workload.clients[:2], training=dataclasses.replace(workload.training, epochs=1)
     )
     report("in process", trace(runtimes.on(context, lambda: runtimes.algorithm_3(workload))))
-    with mock.patch.object(one_thread, "keep_loops", return_value=False):
+    with mock.patch.object(stages, "BEFORE_OPTIMISER", (fusing.keep_calls,)):
         report("with the usual executor", trace(runtimes.on(context, lambda: runtimes.algorithm_3(workload))))
     report("floor", trace(runtimes.floor(workload, threads=1)))
 

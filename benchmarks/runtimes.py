@@ -40,7 +40,7 @@ from tasks import models
 from tff_fen.client_work import batches
 from tff_fen.client_work.trainer import Trainer
 from tff_fen.runtime.inprocess import graphs
-from tff_fen.runtime.passes import fusing, graph_rewriting, one_thread
+from tff_fen.runtime.passes import fusing, isolating, stages
 
 _NAMES = ["mnist", "cifar", "lstm", "overhead"]
 WORKLOADS = flags.DEFINE_multi_enum("workloads", _NAMES, _NAMES, "What to time.")
@@ -198,7 +198,7 @@ def floor(workload: Workload, threads: int, *, with_loops: bool = False) -> Run:
 def _with_loops(function: Any) -> Any:
     """The function with its elementwise arithmetic as the in-process runtime has it."""
     graph_def = function.graph.as_graph_def()
-    graph_rewriting.isolate_calls(graph_def, "", "_with_loops")
+    isolating.isolate_calls(graph_def, "", "_with_loops")
     fusing.use_loops(graph_def)
     feeds, fetches = ([tensor.name for tensor in tensors] for tensors in (function.inputs, function.outputs))
     specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in function.inputs]
@@ -208,7 +208,7 @@ def _with_loops(function: Any) -> Any:
 def with_usual_executor(workload: Workload) -> Run:
     """A round of Algorithm 3 in process, its training loops left to TensorFlow's usual executor."""
     run = on(IN_PROCESS[0], lambda: algorithm_3(workload))
-    with mock.patch.object(one_thread, "keep_loops", return_value=False):
+    with mock.patch.object(stages, "BEFORE_OPTIMISER", (fusing.keep_calls,)):
         run()  # the first call compiles
     return run
 

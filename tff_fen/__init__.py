@@ -10,6 +10,7 @@ from tff_fen.client_work.trainer import Trainer
 from tff_fen.config import L1_STEPS, ElasticNet, LocalTraining
 from tff_fen.process import Algorithm, ClientInput, StatefulClientProcess, Update, Uplink, compose_process
 from tff_fen.program.run_rounds import run_rounds
+from tff_fen.version import __version__
 
 __all__ = [
     "L1_STEPS",
@@ -22,6 +23,7 @@ __all__ = [
     "Trainer",
     "Update",
     "Uplink",
+    "__version__",
     "aggregators",
     "build_dp_factory",
     "build_dp_pair",

@@ -1,21 +1,26 @@
-"""Marks arithmetic that treats every element alike, so that a runtime can do it in one pass over memory.
+"""Marks parts of a TensorFlow graph that a runtime may compute in its own way, and tells them from the rest.
 
-TensorFlow runs `a * x + y` as two operations, each of which reads and writes every element.
-For a small model these passes take as long as the matrix products. What is marked here stays
-one call in the graph, which `runtime/fusing.py` replaces by a loop of its own, to the same bits;
-every other runtime takes the operations as they are, as if nothing had been marked.
+There are two marks. `map_tensors` marks arithmetic that treats every element alike: TensorFlow runs
+`a * x + y` as two operations, each of which reads and writes every element, and for a small model
+these passes over memory take as long as the matrix products. `mark_loop` marks a client's training
+loop. What is marked stays one call in the graph, which `tff_fen.runtime.passes` may replace; every
+other runtime takes the operations as they are, as if nothing had been marked.
+
+A mark is the name of a function, because attributes do not survive on the way to a runtime. No
+other module knows these names.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
-# A function is known by its name: attributes of our own do not survive on the way to a runtime.
-NAME = "tff_fen_elementwise"
+_ELEMENTWISE = "tff_fen_elementwise"
+_LOOP = "tff_fen_loop"
 # What TensorFlow calls the arguments that are the same for all elements; `_1`, `_2` and so on follow.
-SCALARS = "scalars"
+_SCALARS = "scalars"
 
 Tensors = Sequence[tf.Tensor]
 
@@ -41,12 +46,39 @@ def map_tensors(
     if not fits or not all(scalar.shape.is_compatible_with([]) for scalar in scalars):
         raise ValueError(f"Expected scalars, and tensors of one shape, found {[s.shape for s in scalars]}, {shapes}.")
 
-    def tff_fen_elementwise(columns: Sequence[Tensors], scalars: Tensors) -> list[tuple[tf.Tensor, ...]]:
+    # The second parameter's name is what `is_scalar` recognises.
+    def apply(columns: Sequence[Tensors], scalars: Tensors) -> list[tuple[tf.Tensor, ...]]:
         return list(zip(*(function(*scalars, *tensors) for tensors in zip(*columns, strict=True)), strict=True))
 
-    call = tf.function(tff_fen_elementwise, autograph=False)
+    call = _mark(apply, _ELEMENTWISE)
     arguments = [tuple(column) for column in columns], list(scalars)
     captured = call.get_concrete_function(*arguments).captured_inputs
     if captured:
         raise ValueError(f"Expected a function of its arguments alone, found that it uses {captured} too.")
     return call(*arguments)
+
+
+def mark_loop(loop: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Returns `loop`, a function of what the loop carries, as one that runtimes know for a client's training loop."""
+    return _mark(loop, _LOOP)
+
+
+def is_elementwise(function_name: str) -> bool:
+    """Whether a function of a graph's library is what `map_tensors` has made."""
+    return _ELEMENTWISE in function_name
+
+
+def is_loop(function_name: str) -> bool:
+    """Whether a function of a graph's library is what `mark_loop` has made."""
+    return _LOOP in function_name
+
+
+def is_scalar(argument_name: str) -> bool:
+    """Whether an argument of an elementwise function is one that is the same for all elements."""
+    return argument_name.startswith(_SCALARS)
+
+
+def _mark(function: Callable[..., Any], name: str) -> Any:
+    """The function under another name: TensorFlow adds something before it and behind."""
+    function.__name__ = name
+    return tf.function(function, autograph=False)

@@ -19,9 +19,11 @@ from tools import run_notebook
 ROOT = pathlib.Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 NOTEBOOK = DOCS / "quickstart.ipynb"
+README = ROOT / "README.md"
 PAGES = sorted(DOCS.glob("*.md"))
 CODE = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 SYMBOL = re.compile(r"\[`([^`]+)`\]\(\.\./([\w/]+\.py)\)")
+PATH = re.compile(r"`((?:tff_fen|tasks|experiments|benchmarks|docs|results|tests|tools)/[\w/.-]*)`")
 LINK = re.compile(r"\]\(([^)#:]+)\)")
 
 
@@ -216,11 +218,13 @@ def test_named_lines_are_all_lines_of_the_listings() -> None:
     assert len(SYMBOL.findall(text)) > 50
 
 
-@pytest.mark.parametrize("page", [*PAGES, NOTEBOOK], ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [*PAGES, NOTEBOOK, README], ids=lambda page: str(page.relative_to(ROOT)))
 def test_named_files_and_commands_exist(page: pathlib.Path) -> None:
     text = " ".join(text_of(page).split())
     for link in LINK.findall(text):
         assert (page.parent / link).exists(), link
+    for path in PATH.findall(text):
+        assert (ROOT / path).exists(), path
     for module in re.findall(r"python -m ([\w.]+)", text):
         assert importlib.util.find_spec(module) is not None, module
     for script in re.findall(r"python ([\w/]+\.py)", text):
@@ -229,7 +233,9 @@ def test_named_files_and_commands_exist(page: pathlib.Path) -> None:
     for target in re.findall(r"`make ([a-z-]+)`", text):
         assert target in targets, target
     for command in re.findall(r"`pytest ([^`]+)`", text):
-        files = [ROOT / file for file in re.findall(r"tests/\w+\.py", command)]
+        named = [ROOT / name for name in re.findall(r"tests[\w/.]*", command)]
+        assert all(path.exists() for path in named), command
+        files = [file for path in named for file in ([path] if path.is_file() else path.rglob("test_*.py"))]
         assert files, command
         names = [name for file in files for name in symbols_of(file) if name.startswith("test_")]
         names += [page.stem for page in PAGES]  # ids of the tests above

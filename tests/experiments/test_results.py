@@ -10,7 +10,7 @@ from experiments.report.groups import Group
 from experiments.report.paper import belongs
 from tests.support.results_tables import RESULTS, SPLITS, accuracy, mnist_cells, non_zeros, read, tables, times_fewer
 
-README = pathlib.Path(__file__).parents[2] / "README.md"
+PAGE = pathlib.Path(__file__).parents[2] / "docs" / "results.md"
 
 pytestmark = pytest.mark.skipif(
     not (RESULTS / "mnist").is_dir(),
@@ -75,14 +75,14 @@ def test_three_seeds_send_far_fewer_bytes_at_the_same_accuracy() -> None:
             assert times_fewer(run) >= factor
 
 
-def test_the_tables_of_the_readme_are_those_of_the_results() -> None:
-    lines = [line.strip() for line in README.read_text().splitlines()]
+def test_the_tables_of_the_page_are_those_of_the_results() -> None:
+    lines = [line.strip() for line in PAGE.read_text().splitlines()]
     for name, table in tables().items():
         for row in table:
             assert row.strip() in lines, f"{name}: {row!r}; `python -m tests.support.results_tables` prints all tables"
 
 
-def test_what_the_readme_says_of_l1_and_the_quantiser() -> None:
+def test_what_the_page_says_of_l1_and_the_quantiser() -> None:
     l1 = {g.first.config.l1: g for g in read("l1/subgradient")}
     sent = [l1[value].mean(lambda run: run.bytes_sent) for value in (1e-5, 1e-3, 1e-2)]
     assert sent == sorted(sent, reverse=True)

@@ -18,7 +18,7 @@ import traceback
 import tff_fen
 from tests.support import ray_processes
 from tests.support.runtime_suite import assert_same, evaluate_on
-from tff_fen.runtime.ray import cluster as ray_cluster
+from tff_fen.runtime.ray.cluster import connect
 
 
 def main(folder: pathlib.Path) -> None:
@@ -31,7 +31,7 @@ def main(folder: pathlib.Path) -> None:
         cluster = Cluster(initialize_head=True, head_node_args=settings)
         try:
             # Before there is a second node: Ray would connect this process to either, and the one it is on must stay.
-            ray_cluster.connect(cluster.address, num_cpus=1)
+            connect(cluster.address, num_cpus=1)
             second = cluster.add_node(num_cpus=1)
             context = tff_fen.runtime.create_ray_context(cluster.address, num_workers=2)
             workers = context.executor.describe_workers()

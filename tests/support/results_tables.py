@@ -1,4 +1,4 @@
-"""The tables of README.md made of the committed results; `python -m tests.support.results_tables` prints them."""
+"""The tables of docs/results.md made of the committed results; `python -m tests.support.results_tables` prints them."""
 
 from __future__ import annotations
 

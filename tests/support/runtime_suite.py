@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import collections
 import functools
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
+
+import tff_fen
 
 Run = Callable[[], Any]
 Dict = collections.OrderedDict
@@ -94,6 +97,19 @@ CLIENT_INTS, CLIENT_FLOATS, EQUAL_INTS = at_clients(INT), at_clients(FLOAT), at_
 def int_dataset(*values: int) -> tf.data.Dataset:
     """A data set of int32 scalars."""
     return tf.data.Dataset.from_tensor_slices(np.asarray(values, INT))
+
+
+def fail_if_negative(x: tf.Tensor) -> tf.Tensor:
+    """A client's work that fails for some clients."""
+    with tf.control_dependencies([tf.debugging.assert_non_negative(x, "a negative number")]):
+        return tf.identity(x)
+
+
+def create_context(**settings: Any) -> tff_fen.runtime.InProcessContext:
+    """A context in this process, where TensorFlow has long started."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return tff_fen.runtime.create_inprocess_context(**settings)
 
 
 def evaluate_on(context: tff.framework.SyncContext, run: Callable[[], Any]) -> Any:

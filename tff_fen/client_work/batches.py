@@ -7,18 +7,15 @@ Both trace once for clients of any size.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Protocol
 
 import tensorflow as tf
 
+from tff_fen.dataset_loop import Step, fold_dataset
+from tff_fen.graph_marks import mark_loop
+
 # One generator on every device and runtime: the bits of a shuffle are part of a result.
 _RNG_ALGORITHM = "philox"
-
-# A function of this name is a loop that some runtimes run in their own way; attributes do not survive on the way there.
-LOOP_NAME = "tff_fen_loop"
-
-Step = Callable[[Any, Any], Any]
 
 
 class Batches(Protocol):
@@ -29,7 +26,7 @@ class Batches(Protocol):
 
 
 class DatasetBatches:
-    """The batches of a `tf.data.Dataset` as they come, one pass an epoch; those without rows are left out.
+    """The batches of a `tf.data.Dataset` as they come, one pass per epoch; those without rows are left out.
 
     A mean over no rows is no loss, and some of TensorFlow's kernels for convolutions end the process at such a batch.
     """
@@ -79,11 +76,12 @@ class ShuffledMinibatches:
             _, carry = tf.while_loop(lambda i, _: i < steps_per_epoch, take_batch, (0, carry), parallel_iterations=1)
             return epoch + 1, carry
 
-        def tff_fen_loop(carry: Any) -> Any:
+        @mark_loop
+        def take_epochs(carry: Any) -> Any:
             _, carry = tf.while_loop(lambda e, _: e < self._epochs, take_epoch, (0, carry), parallel_iterations=1)
             return carry
 
-        return tf.function(tff_fen_loop, autograph=False)(carry)
+        return take_epochs(carry)
 
 
 def shuffle_seed(seed: int, round_number: tf.Tensor, client_key: tf.Tensor) -> tf.Tensor:
@@ -132,26 +130,3 @@ def digest(examples: Any) -> tf.Tensor:
     ]
     joined = parts[0] if len(parts) == 1 else tf.raw_ops.Fingerprint(data=tf.concat(parts, 1), method="farmhash64")
     return tf.bitcast(joined, tf.int64)[0]
-
-
-def fold_dataset(dataset: tf.data.Dataset, step: Step, carry: Any) -> Any:
-    """Returns `carry` after `carry = step(carry, element)` for each element of a data set; in a `tf.function`.
-
-    With an iterator: `Dataset.reduce` optimises its function anew at every call.
-    """
-    # tf.data would tune each client's data set on its own, from a thread that takes up to 16 ms to end, while clients
-    # side by side share the cores. Without, AUTOTUNE in a user's data set stands for tf.data's default.
-    options = tf.data.Options()
-    options.autotune.enabled = False
-    iterator = iter(dataset.with_options(options))
-
-    def take(batch: Any, carry: Any) -> Any:
-        carry = step(carry, batch.get_value())
-        # In turns, as `Dataset.reduce` does: a data set may read what a step changes.
-        with tf.control_dependencies(list(filter(tf.is_tensor, tf.nest.flatten(carry)))):
-            return iterator.get_next_as_optional(), carry
-
-    _, carry = tf.while_loop(
-        lambda batch, _: batch.has_value(), take, (iterator.get_next_as_optional(), carry), parallel_iterations=1
-    )
-    return carry

@@ -1,4 +1,4 @@
-"""Where TFF computations run."""
+"""Where TFF computations run: TFF's native worker, this process, or a Ray cluster; one context each."""
 
 from tff_fen.runtime.errors import ClientWorkError, UnsupportedConstructError
 from tff_fen.runtime.inprocess.context import InProcessContext, create_inprocess_context, set_inprocess_context

@@ -19,7 +19,7 @@ import tensorflow_federated as tff
 from tensorflow_federated.python.core.environments.tensorflow_backend import tensorflow_tree_transformations
 from tensorflow_federated.python.core.environments.tensorflow_frontend import tensorflow_computation
 
-from tff_fen.runtime.passes import fusing, one_thread
+from tff_fen.runtime.passes import stages
 
 
 def compile_computation(comp: Any, *, keep_marked: bool = False) -> Any:
@@ -47,7 +47,7 @@ def _keep_marked(block: Any) -> tuple[Any, bool]:
         return block, False
     graph_def = tf.compat.v1.GraphDef()
     block.proto.tensorflow.graph_def.Unpack(graph_def)
-    if not any([fusing.keep_calls(graph_def), one_thread.keep_loops(graph_def)]):
+    if not stages.run_before_optimiser(graph_def):
         return block, False
     proto = type(block.proto)()
     proto.CopyFrom(block.proto)
@@ -55,7 +55,7 @@ def _keep_marked(block: Any) -> tuple[Any, bool]:
     return tff.framework.CompiledComputation(proto, type_signature=block.type_signature), True
 
 
-def create_native_context(max_concurrent_computation_calls: int) -> tff.framework.SyncExecutionContext:
+def create_local_cpp_context(max_concurrent_computation_calls: int) -> tff.framework.SyncExecutionContext:
     """Returns what `tff.backends.native.create_sync_local_cpp_execution_context` does, with this module's compiler."""
     return tff.framework.SyncExecutionContext(
         executor_fn=tff.framework.local_cpp_executor_factory(

@@ -37,7 +37,7 @@ def create_native_context(
         processes there, so that the script can finish its round. TFF cannot end such a
         worker when the context is dropped; the end of the process does.
     """
-    context = compilation.create_native_context(max_concurrent_clients or len(os.sched_getaffinity(0)) + 1)
+    context = compilation.create_local_cpp_context(max_concurrent_clients or len(os.sched_getaffinity(0)) + 1)
     # The worker reads its thread count from the environment it is started in, and TFF starts it at the
     # first computation: run one now, so that the variable need not stay set in this process.
     before = os.environ.get(_THREADS_VARIABLE)

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tensorflow.core.framework import dataset_options_pb2
 
 from tests.support import models, new_process
-from tff_fen.client_work import batches as client_data
+from tff_fen.client_work import batches
 
 
 def batches_of(dataset: tf.data.Dataset, epochs: int, batch_size: int, seed: tf.Tensor) -> list[list[int]]:
@@ -22,8 +22,8 @@ def batches_of(dataset: tf.data.Dataset, epochs: int, batch_size: int, seed: tf.
 
     @tf.function
     def run() -> tf.Tensor:
-        examples = client_data.load_examples(dataset)
-        return client_data.ShuffledMinibatches(examples, epochs, batch_size, seed).fold(step, tf.constant(0))
+        examples = batches.load_examples(dataset)
+        return batches.ShuffledMinibatches(examples, epochs, batch_size, seed).fold(step, tf.constant(0))
 
     assert int(run()) == len(seen)
     return seen
@@ -35,7 +35,7 @@ def numbered(n: int, batch_size: int) -> tf.data.Dataset:
     return models.dataset(x, y, batch_size)
 
 
-SEED = client_data.shuffle_seed(0, tf.constant(3), tf.constant(7, tf.int64))
+SEED = batches.shuffle_seed(0, tf.constant(3), tf.constant(7, tf.int64))
 
 
 def test_every_example_once_an_epoch_with_a_partial_last_batch() -> None:
@@ -62,8 +62,8 @@ def test_batching_of_the_data_set_does_not_matter() -> None:
 
 def test_the_order_depends_on_seed_round_client_and_epoch() -> None:
     def order(seed: int = 0, round_number: int = 0, client: int = 0, epoch: int = 0) -> tuple[int, ...]:
-        key = client_data.shuffle_seed(seed, tf.constant(round_number), tf.constant(client, tf.int64))
-        return tuple(client_data.epoch_order(key, tf.constant(epoch), tf.constant(50)).numpy())
+        key = batches.shuffle_seed(seed, tf.constant(round_number), tf.constant(client, tf.int64))
+        return tuple(batches.epoch_order(key, tf.constant(epoch), tf.constant(50)).numpy())
 
     assert order() == order()
     orders = {order(), order(seed=1), order(round_number=1), order(client=1), order(epoch=1), order(client=2**32)}
@@ -72,7 +72,7 @@ def test_the_order_depends_on_seed_round_client_and_epoch() -> None:
 
 def test_the_order_is_pinned() -> None:
     """Results in papers depend on these bits: a change of generator or key derivation must be deliberate."""
-    assert client_data.epoch_order(SEED, tf.constant(0), tf.constant(8)).numpy().tolist() == [1, 0, 2, 3, 6, 4, 7, 5]
+    assert batches.epoch_order(SEED, tf.constant(0), tf.constant(8)).numpy().tolist() == [1, 0, 2, 3, 6, 4, 7, 5]
 
 
 def test_dataset_batches_pass_as_they_come_each_epoch() -> None:
@@ -82,7 +82,7 @@ def test_dataset_batches_pass_as_they_come_each_epoch() -> None:
     def run() -> tf.Tensor:
         empty = tf.zeros([0])
         carry = tf.TensorArray(tf.float32, size=0, dynamic_size=True, infer_shape=False, element_shape=[None])
-        _, ids = client_data.DatasetBatches(dataset, epochs=2).fold(
+        _, ids = batches.DatasetBatches(dataset, epochs=2).fold(
             lambda carry, batch: (carry[0] + 1, carry[1].write(carry[0], batch[0][:, 0])), (0, carry.write(0, empty))
         )
         return ids.concat()
@@ -92,9 +92,9 @@ def test_dataset_batches_pass_as_they_come_each_epoch() -> None:
 
 def test_digest_tells_clients_apart() -> None:
     x, y = models.examples(6)
-    digests = {int(client_data.digest((tf.constant(a), tf.constant(b)))) for a, b in [(x, y), (x, y[::-1]), (x + 1, y)]}
+    digests = {int(batches.digest((tf.constant(a), tf.constant(b)))) for a, b in [(x, y), (x, y[::-1]), (x + 1, y)]}
     assert len(digests) == 3
-    assert int(client_data.digest((tf.constant(x), tf.constant(y)))) in digests
+    assert int(batches.digest((tf.constant(x), tf.constant(y)))) in digests
 
 
 @pytest.mark.parametrize("batch_size", [1, 4])
@@ -104,8 +104,8 @@ def test_one_trace_serves_clients_of_all_sizes(batch_size: int) -> None:
     @tf.function(input_signature=[tf.data.DatasetSpec(models.spec(6))])
     def steps(dataset: tf.data.Dataset) -> tf.Tensor:
         traces.append(1)
-        examples = client_data.load_examples(dataset)
-        minibatches = client_data.ShuffledMinibatches(examples, 1, batch_size, SEED)
+        examples = batches.load_examples(dataset)
+        minibatches = batches.ShuffledMinibatches(examples, 1, batch_size, SEED)
         return minibatches.fold(lambda carry, batch: carry + tf.shape(batch[1])[0], tf.constant(0))
 
     for n in (0, 1, 7, 30):
@@ -147,11 +147,11 @@ def options_of(read: Any) -> dataset_options_pb2.Options:
 
 def test_a_clients_data_set_is_not_tuned_nor_rewritten_at_every_reading() -> None:
     """Either takes longer than a client's small data set."""
-    options = options_of(client_data.load_examples)
+    options = options_of(batches.load_examples)
     assert options.autotune_options.HasField("enabled") and not options.autotune_options.enabled
     optimization = options.optimization_options
     assert optimization.HasField("apply_default_optimizations") and not optimization.apply_default_optimizations
-    options = options_of(lambda dataset: client_data.DatasetBatches(dataset, 1).fold(lambda n, _: n + 1, 0))
+    options = options_of(lambda dataset: batches.DatasetBatches(dataset, 1).fold(lambda n, _: n + 1, 0))
     assert options.autotune_options.HasField("enabled") and not options.autotune_options.enabled
 
 

@@ -19,7 +19,7 @@ from tff_fen.checks import check_integer
 from tff_fen.runtime import compilation, devices
 from tff_fen.runtime.errors import UnsupportedConstructError
 from tff_fen.runtime.inprocess import values
-from tff_fen.runtime.inprocess.evaluator import Evaluator, LocalFunction, Program
+from tff_fen.runtime.inprocess.evaluator import ComputationEvaluator, Executable, LocalFunction
 from tff_fen.runtime.inprocess.executors import ClientExecutor, ThreadedClientExecutor
 
 
@@ -41,7 +41,7 @@ class InProcessContext(tff.framework.SyncContext):
         self._clients_on_gpus = devices.has_gpu() if clients_on_gpus is None else clients_on_gpus
         # By identity: to hash a computation is to serialise it. The weak reference removes the entry with the
         # computation, before its id can be that of another.
-        self._programs: dict[int, tuple[weakref.ref, Program]] = {}
+        self._executables: dict[int, tuple[weakref.ref, Executable]] = {}
         self._lock = threading.RLock()
         self._process = os.getpid()
 
@@ -70,22 +70,22 @@ class InProcessContext(tff.framework.SyncContext):
             if signature.parameter is not None:
                 num_clients = values.count_clients(arg, signature.parameter) or 0
                 argument = values.ingest(arg, signature.parameter, lambda f: self._function(f, num_clients))
-        result = Evaluator(self._program(comp), self._executor, num_clients).run(argument)
+        result = ComputationEvaluator(self._executable(comp), self._executor, num_clients).run(argument)
         # The signature as written: compiling drops the Python containers.
         return tff.types.type_to_py_container(values.egest(result, signature.result, num_clients), signature.result)
 
     def _function(self, comp: Any, num_clients: int) -> LocalFunction:
         """An argument that is a computation, as a value."""
-        program = self._program(comp)
-        return LocalFunction(program.block, {}, Evaluator(program, self._executor, num_clients))
+        executable = self._executable(comp)
+        return LocalFunction(executable.block, {}, ComputationEvaluator(executable, self._executor, num_clients))
 
-    def _program(self, comp: Any) -> Program:
+    def _executable(self, comp: Any) -> Executable:
         with self._lock:
-            if id(comp) not in self._programs:
-                program = Program(self._compile(comp).to_building_block())
+            if id(comp) not in self._executables:
+                executable = Executable(self._compile(comp).to_building_block())
                 key = id(comp)
-                self._programs[key] = (weakref.ref(comp, lambda _: self._programs.pop(key, None)), program)
-            return self._programs[id(comp)][1]
+                self._executables[key] = (weakref.ref(comp, lambda _: self._executables.pop(key, None)), executable)
+            return self._executables[id(comp)][1]
 
     def _compile(self, comp: Any) -> Any:
         """Compiles for the native runtime; secure sums become plain ones, as in TFF's own test runtime."""
@@ -115,7 +115,7 @@ def create_inprocess_context(
     with: results are the same, rounds of many small clients slower.
 
     Args:
-      max_concurrent_clients: clients computed at once; by default one a GPU if `client_devices`
+      max_concurrent_clients: clients computed at once; by default one per GPU if `client_devices`
         are GPUs, else the number of cores.
       client_devices: where clients compute, client i on device i modulo their number, as
         TensorFlow names them ("GPU:1"); by default all GPUs, or the CPU if there are none.

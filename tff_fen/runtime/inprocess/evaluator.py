@@ -18,7 +18,7 @@ from tff_fen.runtime.inprocess.values import ClientValues, Value, flatten
 _blocks = tff.framework
 
 
-class Program:
+class Executable:
     """A compiled computation with its TensorFlow functions, which are made when first needed and then kept.
 
     Attributes:
@@ -33,7 +33,7 @@ class Program:
         self._lock = threading.Lock()
 
     def graph(self, block: tff.framework.CompiledComputation) -> Callable[..., Value]:
-        """The function of a TensorFlow computation in this program."""
+        """The function of a TensorFlow computation in it."""
         with self._lock:
             if id(block) not in self._graphs:
                 kind = block.proto.WhichOneof("computation")
@@ -46,17 +46,17 @@ class Program:
             return self._graphs[id(block)]
 
     def fold(self, function: LocalFunction) -> folding.Fold:
-        """The repeated application of an accumulating function in this program."""
+        """The repeated application of an accumulating function in it."""
         with self._lock:
             return self._folds.setdefault(id(function.block), folding.Fold(function.block.type_signature))
 
 
 class LocalFunction:
-    """A function as a value; see `clients.ClientFunction`."""
+    """A function as a value; see `executors.ClientFunction`."""
 
     __slots__ = ("_evaluator", "block", "scope")
 
-    def __init__(self, block: Any, scope: dict[str, Value], evaluator: Evaluator) -> None:
+    def __init__(self, block: Any, scope: dict[str, Value], evaluator: ComputationEvaluator) -> None:
         self.block = block
         self.scope = scope
         self._evaluator = evaluator
@@ -64,7 +64,7 @@ class LocalFunction:
     def __call__(self, argument: Value = ()) -> Value:
         block = self.block
         if isinstance(block, _blocks.CompiledComputation):
-            return self._evaluator.program.graph(block)(argument)
+            return self._evaluator.executable.graph(block)(argument)
         if isinstance(block, _blocks.Intrinsic):
             return self._evaluator.apply(block, argument)
         scope = self.scope if block.parameter_name is None else {**self.scope, block.parameter_name: argument}
@@ -72,20 +72,20 @@ class LocalFunction:
 
     def fold(self, zero: Value, values: list[Value]) -> Value:
         """Returns `accumulator`, `zero` at first, after `accumulator = self((accumulator, value))` for each value."""
-        return self._evaluator.program.fold(self)(self, zero, values)
+        return self._evaluator.executable.fold(self)(self, zero, values)
 
 
-class Evaluator:
-    """One invocation of a program."""
+class ComputationEvaluator:
+    """One invocation of an executable: the values of its building blocks for an argument."""
 
-    def __init__(self, program: Program, executor: ClientExecutor, num_clients: int) -> None:
-        self.program = program
+    def __init__(self, executable: Executable, executor: ClientExecutor, num_clients: int) -> None:
+        self.executable = executable
         self._executor = executor
         self._num_clients = num_clients
 
     def run(self, argument: Value | None) -> Value:
-        """Returns the program's result for an argument, `None` if it takes none."""
-        function = self.evaluate(self.program.block, {})
+        """Returns the executable's result for an argument, `None` if it takes none."""
+        function = self.evaluate(self.executable.block, {})
         return function() if argument is None else function(argument)
 
     def evaluate(self, block: Any, scope: dict[str, Value]) -> Value:
@@ -245,31 +245,31 @@ def _computes(block: Any) -> bool:
     return isinstance(block, _blocks.CompiledComputation | _blocks.Intrinsic) or any(map(_computes, block.children()))
 
 
-_BLOCK_RULES: dict[type, Callable[[Evaluator, Any, dict[str, Value]], Value]] = {
-    _blocks.Reference: Evaluator._reference,
-    _blocks.Selection: Evaluator._selection,
-    _blocks.Struct: Evaluator._struct,
-    _blocks.Call: Evaluator._call,
-    _blocks.Block: Evaluator._block,
-    _blocks.Lambda: Evaluator._function,
-    _blocks.CompiledComputation: Evaluator._function,
-    _blocks.Intrinsic: Evaluator._function,
-    _blocks.Literal: Evaluator._literal,
+_BLOCK_RULES: dict[type, Callable[[ComputationEvaluator, Any, dict[str, Value]], Value]] = {
+    _blocks.Reference: ComputationEvaluator._reference,
+    _blocks.Selection: ComputationEvaluator._selection,
+    _blocks.Struct: ComputationEvaluator._struct,
+    _blocks.Call: ComputationEvaluator._call,
+    _blocks.Block: ComputationEvaluator._block,
+    _blocks.Lambda: ComputationEvaluator._function,
+    _blocks.CompiledComputation: ComputationEvaluator._function,
+    _blocks.Intrinsic: ComputationEvaluator._function,
+    _blocks.Literal: ComputationEvaluator._literal,
 }
 
-_INTRINSIC_RULES: dict[str, Callable[[Evaluator, Value, Any], Value]] = {
-    "federated_aggregate": Evaluator._aggregate,
-    "federated_apply": Evaluator._apply,
-    "federated_broadcast": Evaluator._all_equal,
-    "federated_eval_at_clients": Evaluator._eval_at_clients,
-    "federated_eval_at_server": Evaluator._call_at_server,
-    "federated_map": Evaluator._map,
-    "federated_map_all_equal": Evaluator._map_all_equal,
-    "federated_select": Evaluator._select,
-    "federated_value_at_clients": Evaluator._all_equal,
-    "federated_value_at_server": Evaluator._identity,
-    "federated_zip_at_clients": Evaluator._zip_at_clients,
-    "federated_zip_at_server": Evaluator._identity,
-    "sequence_map": Evaluator._sequence_map,
-    "sequence_reduce": Evaluator._sequence_reduce,
+_INTRINSIC_RULES: dict[str, Callable[[ComputationEvaluator, Value, Any], Value]] = {
+    "federated_aggregate": ComputationEvaluator._aggregate,
+    "federated_apply": ComputationEvaluator._apply,
+    "federated_broadcast": ComputationEvaluator._all_equal,
+    "federated_eval_at_clients": ComputationEvaluator._eval_at_clients,
+    "federated_eval_at_server": ComputationEvaluator._call_at_server,
+    "federated_map": ComputationEvaluator._map,
+    "federated_map_all_equal": ComputationEvaluator._map_all_equal,
+    "federated_select": ComputationEvaluator._select,
+    "federated_value_at_clients": ComputationEvaluator._all_equal,
+    "federated_value_at_server": ComputationEvaluator._identity,
+    "federated_zip_at_clients": ComputationEvaluator._zip_at_clients,
+    "federated_zip_at_server": ComputationEvaluator._identity,
+    "sequence_map": ComputationEvaluator._sequence_map,
+    "sequence_reduce": ComputationEvaluator._sequence_reduce,
 }

@@ -13,9 +13,9 @@ from typing import Any
 import tensorflow as tf
 
 from tff_fen.runtime.errors import UnsupportedConstructError
+from tff_fen.runtime.graph_parts import all_nodes, tensor_node
 from tff_fen.runtime.inprocess.values import Value, flatten
-from tff_fen.runtime.passes import fusing, graph_rewriting, one_thread, pooling, reducing
-from tff_fen.runtime.passes.graph_rewriting import tensor_node
+from tff_fen.runtime.passes import isolating, stages
 
 _numbers = itertools.count()
 
@@ -63,14 +63,11 @@ class GraphFunction:
         parameters = list(_tensor_names(proto.parameter))
         results = list(_tensor_names(proto.result))
         fetches = list(dict.fromkeys(results))  # a tensor may be in the result more than once
-        graph_rewriting.isolate_calls(graph_def, proto.initialize_op, f"_inprocess{next(_numbers)}")
-        graph_rewriting.cut_control_inputs(graph_def, map(tensor_node, parameters))
-        graph_rewriting.keep_ancestors(graph_def, map(tensor_node, fetches))
-        fusing.use_loops(graph_def)
-        one_thread.use_one_thread(graph_def)
-        reducing.use_loops(graph_def)
-        pooling.use_fast_gradients(graph_def)
-        self.is_unsafe = any(_UNSAFE in node.op for node in graph_rewriting.all_nodes(graph_def))
+        isolating.isolate_calls(graph_def, proto.initialize_op, f"_inprocess{next(_numbers)}")
+        isolating.cut_control_inputs(graph_def, map(tensor_node, parameters))
+        isolating.keep_ancestors(graph_def, map(tensor_node, fetches))
+        stages.run_after_optimiser(graph_def)
+        self.is_unsafe = any(_UNSAFE in node.op for node in all_nodes(graph_def))
         placeholders = {node.name: node for node in graph_def.node if node.op == "Placeholder"}
         used = [(i, name) for i, name in enumerate(parameters) if tensor_node(name) in placeholders]
         self._used = [i for i, _ in used]

@@ -1,5 +1,7 @@
 """Values inside the in-process runtime, and how they come in and go out by their TFF type.
 
+A value of a type is:
+
     tff.TensorType       a tf.Tensor
     tff.SequenceType     the variant tensor of a tf.data.Dataset, handed over as it is
     tff.StructType       a tuple, in the order of the type
@@ -109,9 +111,7 @@ def ingest(
             return ingest(value, member, ingest_function, where)
         if type_spec.all_equal:
             return ClientValues([ingest(value, member, ingest_function, where)], all_equal=True)
-        return ClientValues(
-            [ingest(v, member, ingest_function, f"{where} of client {i}") for i, v in enumerate(value)]
-        )
+        return ClientValues([ingest(v, member, ingest_function, f"{where} of client {i}") for i, v in enumerate(value)])
     if isinstance(type_spec, tff.FunctionType) and isinstance(value, tff.Computation):
         type_spec.check_assignable_from(value.type_signature)
         return ingest_function(value)

@@ -189,9 +189,7 @@ def _infer_shapes(function: ElementFunction) -> list[str]:
         shape = code.value("call ptr @TF_NewShapeHandle()")
         for call, numbers in (("GetInput", group.arguments[:1]), ("SetOutput", group.results)):
             for i in numbers:
-                code.line(
-                    f"call void @TF_ShapeInferenceContext{call}(ptr %context, i32 {i}, ptr {shape}, ptr %status)"
-                )
+                code.line(f"call void @TF_ShapeInferenceContext{call}(ptr %context, i32 {i}, ptr {shape}, ptr %status)")
         code.line(f"call void @TF_DeleteShapeHandle(ptr {shape})")
     code.line("ret void")
     return code.lines

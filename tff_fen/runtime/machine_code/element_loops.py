@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tff_fen import graph_marks as elementwise
-from tff_fen.runtime.passes.graph_rewriting import tensor_node
+from tff_fen import graph_marks
+from tff_fen.runtime.graph_parts import tensor_node
 
 # Elements of a vector, as AVX-512 has them; where a processor's vectors are shorter, LLVM takes several.
 _WIDTH = 16
@@ -53,7 +53,7 @@ class ElementFunction:
         """Reads a function.
 
         Args:
-          function: the `FunctionDef` of a function that `elementwise.map_tensors` has made.
+          function: the `FunctionDef` of a function that `graph_marks.map_tensors` has made.
 
         Raises:
           UnsupportedFunctionError: if there is more in it than the arithmetic on float32 that is known here.
@@ -96,7 +96,7 @@ class ElementFunction:
                 of_operands = (self._tensors_in(operand) for operand in _operands(self._nodes[name]))
                 self._tensors[name] = frozenset().union(*of_operands)
             else:
-                self._tensors[name] = frozenset() if name.startswith(elementwise.SCALARS) else frozenset({name})
+                self._tensors[name] = frozenset() if graph_marks.is_scalar(name) else frozenset({name})
         return self._tensors[name]
 
     def write_loops(self, code: Code, inputs: list[str], outputs: list[str], sizes: list[str]) -> list[str]:

@@ -1,1 +1,1 @@
-"""Rewrites of TensorFlow graphs for speed, one per file."""
+"""Rewrites of TensorFlow graphs, one per file; `stages` says which run when, and in which order."""

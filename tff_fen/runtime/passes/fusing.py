@@ -1,7 +1,11 @@
-"""Gives what `elementwise.py` marks, the arithmetic of a local step, one loop over the weights.
+"""Computes the arithmetic of a local step, which `graph_marks.map_tensors` marks, in one loop over the weights.
 
-The loop is machine code (`compiled_ops.py`), for CPUs alone: where there is a GPU, graphs stay as
-they are. So does a function with operations that `element_loops.py` does not know.
+Before TFF's optimiser: calls of marked functions are kept from being inlined, and the functions from being changed; the
+optimiser would sort the terms of a sum. After it: each call becomes an operation of machine code (`machine_code/`),
+which computes what the function does in the order in which it is written, and rounds as TensorFlow's operations do.
+
+The operation is for CPUs alone: where there is a GPU, the call stays a call. So does that of a function with operations
+that `element_loops.py` does not know.
 """
 
 from __future__ import annotations
@@ -11,10 +15,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from tff_fen import graph_marks as elementwise
-from tff_fen.runtime import devices, marked_calls
+from tff_fen import graph_marks
+from tff_fen.runtime import devices
+from tff_fen.runtime.graph_parts import functions_of
 from tff_fen.runtime.machine_code import compiled_ops, element_loops
-from tff_fen.runtime.passes.graph_rewriting import functions_of
+from tff_fen.runtime.passes import marked_calls
 
 # TensorFlow's optimiser changes no function that has this; it would sort the terms of a sum. (tf.data has its own.)
 _UNCHANGED = "_tf_data_function"
@@ -22,7 +27,7 @@ _UNCHANGED = "_tf_data_function"
 
 def keep_calls(graph_def: tf.compat.v1.GraphDef) -> bool:
     """Keeps calls of marked functions from being inlined, in place; returns whether there are any."""
-    calls = list(marked_calls.find(graph_def, elementwise.NAME))
+    calls = list(marked_calls.find(graph_def, graph_marks.is_elementwise))
     for call in calls:
         marked_calls.keep(call)
     called = {call.attr["f"].func.name for call in calls}
@@ -36,7 +41,7 @@ def use_loops(graph_def: tf.compat.v1.GraphDef) -> None:
     """Replaces each call of a marked function that was kept by an operation of its own, in place."""
     functions = functions_of(graph_def)
     operations: dict[str, str | None] = {}
-    for call in marked_calls.find(graph_def, elementwise.NAME):
+    for call in marked_calls.find(graph_def, graph_marks.is_elementwise):
         name = call.attr["f"].func.name
         if name not in operations:
             operations[name] = _operation(functions[name])

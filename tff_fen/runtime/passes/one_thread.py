@@ -1,4 +1,12 @@
-"""Gives the training loop of a client, which `client_data.py` marks, one thread from its first step to its last.
+"""Runs the training loop of a client, which `graph_marks.mark_loop` marks, on one thread from first step to last.
+
+Before TFF's optimiser: calls of marked loops are kept from being inlined, unless a step has operations that would be
+slower in such a loop. After it: each call that was kept gets TensorFlow's single-threaded executor, if all operations
+of the loop allow it, and its matrix products get the kernel that they have outside of such loops.
+
+The operations are the same, and so is what each computes. Outside of such a loop TensorFlow fuses a product with its
+bias, which rounds otherwise. So the bits depend on whether this pass runs, but neither on the number of clients side by
+side nor on the device of a client.
 
 TensorFlow's usual executor looks for operations that could run side by side and hands them to other
 threads. With clients side by side nothing is gained: its bookkeeping is a fifth of a small model's
@@ -21,9 +29,10 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.framework import op_def_registry  # there is no public name for an operation's definition
 
-from tff_fen.client_work import batches as client_data
-from tff_fen.runtime import devices, marked_calls
-from tff_fen.runtime.passes.graph_rewriting import functions_of, nodes_of
+from tff_fen import graph_marks
+from tff_fen.runtime import devices
+from tff_fen.runtime.graph_parts import functions_of, nodes_of
+from tff_fen.runtime.passes import marked_calls
 
 _EXECUTOR = "SINGLE_THREADED_EXECUTOR"
 _LOWER = "_lower_using_switch_merge"
@@ -40,7 +49,7 @@ def keep_loops(graph_def: tf.compat.v1.GraphDef) -> bool:
     """Keeps marked loops that may get a thread each from being inlined, in place; returns whether there are any."""
     functions = functions_of(graph_def)
     kept = False
-    for call in marked_calls.find(graph_def, client_data.LOOP_NAME):
+    for call in marked_calls.find(graph_def, graph_marks.is_loop):
         loop = call.attr["f"].func.name
         if not any(slow in node.op for node in nodes_of(loop, functions) for slow in _SLOW):
             marked_calls.keep(call)
@@ -52,7 +61,7 @@ def keep_loops(graph_def: tf.compat.v1.GraphDef) -> bool:
 def use_one_thread(graph_def: tf.compat.v1.GraphDef) -> None:
     """Gives each loop that was kept one thread, in place, if all of its operations allow it."""
     functions = functions_of(graph_def)
-    for call in marked_calls.find(graph_def, client_data.LOOP_NAME):
+    for call in marked_calls.find(graph_def, graph_marks.is_loop):
         loop = call.attr["f"].func.name
         marked_calls.release(call)
         if devices.has_gpu() or not all(map(_is_allowed, nodes_of(loop, functions))):

@@ -1,5 +1,9 @@
 """Gives the gradient of max pooling its fast kernel in every process.
 
+After TFF's optimiser: each MaxPoolGrad of the graph and its MaxPool become oneDNN's pair, which computes the same
+numbers. Where windows overlap, a kernel adds in an order of its own: with this pass it is the same kernel, and so the
+same bits, in every process.
+
 TensorFlow has two: its own, and oneDNN's, which remembers where each maximum was and is
 ten times as fast. A pass over the graph puts oneDNN's in, but only where it comes by a
 MaxPool before its MaxPoolGrad; in a lowered loop, which has no first operation, the order
@@ -17,7 +21,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tff_fen.runtime import devices
-from tff_fen.runtime.passes.graph_rewriting import tensor_node
+from tff_fen.runtime.graph_parts import tensor_node
 
 _FAST = {"MaxPool": "_MklNativeMaxPool", "MaxPoolGrad": "_MklNativeMaxPoolGrad"}
 

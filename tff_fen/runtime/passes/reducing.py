@@ -1,9 +1,12 @@
-"""Gives `Dataset.reduce`, with which TFF's own algorithms train and evaluate, the speed of a loop.
+"""Computes `Dataset.reduce`, with which TFF's own algorithms train and evaluate, in a loop that is optimised once.
+
+After TFF's optimiser: each ReduceDataset of the graph becomes a call of a loop over the data set. The loop calls the
+same function of the same elements in the same order, so the bits stay.
 
 TensorFlow's operation for it, ReduceDataset, optimises its function anew at every call. That
 takes tens of milliseconds for the step of a small Keras model, at each client in each round;
-TFF's worker does not optimise functions at all. Here the operation becomes a call of a loop
-over the data set, which is optimised once, with the rest of the graph.
+TFF's worker does not optimise functions at all. The loop is optimised once, with the rest of the
+graph.
 
 Two kinds stay as they are: those in functions that TFF's compiler has not inlined, and those
 whose step has random operations with a seed, which begin anew at every call of ReduceDataset
@@ -16,8 +19,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tff_fen.client_work import batches as client_data
-from tff_fen.runtime.passes.graph_rewriting import functions_of, nodes_of
+from tff_fen.dataset_loop import fold_dataset
+from tff_fen.runtime.graph_parts import functions_of, nodes_of
 
 _FunctionDef = Any
 
@@ -64,7 +67,7 @@ def _replace(node: tf.compat.v1.NodeDef, step_function: _FunctionDef, library: A
         # is done when its results are there: so it is here, with one iteration at a time.
         with tf.control_dependencies(arguments):
             dataset = tf.data.experimental.from_variant(variant, element_specs)
-            return list(client_data.fold_dataset(dataset, step, state))
+            return list(fold_dataset(dataset, step, state))
 
     specs = [tf.TensorSpec([], tf.variant), *state_specs, *[tf.TensorSpec(None, dtype) for dtype in others]]
     with tf.Graph().as_default() as graph:

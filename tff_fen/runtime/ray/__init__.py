@@ -1,1 +1,1 @@
-"""Client work on a Ray cluster."""
+"""Evaluates TFF computations with the clients' work on a Ray cluster; the rest is done in this process."""

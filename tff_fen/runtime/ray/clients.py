@@ -13,8 +13,8 @@ from tff_fen.runtime.errors import ClientWorkError
 from tff_fen.runtime.inprocess.executors import ClientFunction
 from tff_fen.runtime.inprocess.values import Value
 from tff_fen.runtime.ray import transport
-from tff_fen.runtime.ray import worker as ray_worker
-from tff_fen.runtime.ray.store import ObjectStore
+from tff_fen.runtime.ray.object_store import ObjectStore
+from tff_fen.runtime.ray.worker import ClientWorker, Description, Failure, versions
 
 # A worker that is being started has to import TensorFlow, on a busy machine many at once.
 _START_SECONDS = 180.0
@@ -58,7 +58,7 @@ class RayClientExecutor:
         import ray
 
         self._ray: Any = ray
-        self._actor: Any = ray.remote(ray_worker.ClientWorker).options(
+        self._actor: Any = ray.remote(ClientWorker).options(
             num_cpus=threads_per_client, num_gpus=gpus_per_worker, scheduling_strategy="SPREAD"
         )
         self._threads = threads_per_client
@@ -83,7 +83,7 @@ class RayClientExecutor:
             common, encoded = self._store.arguments(function.scope, arguments)
             return self._compute(stored, common, encoded)
 
-    def describe_workers(self) -> list[ray_worker.Description]:
+    def describe_workers(self) -> list[Description]:
         """What the workers are, and what they have done so far."""
         with self._lock:
             return self._ray.get([worker.describe.remote() for worker in self._ready])
@@ -116,7 +116,7 @@ class RayClientExecutor:
                     waiting.extendleft(reversed(list(shard.after_loss())))
                     self._replace(worker)
                     continue
-                if isinstance(outcome, ray_worker.Failure):
+                if isinstance(outcome, Failure):
                     _raise_failure(outcome, shard.start + outcome.client, len(encoded))
                 results[shard.start : shard.stop] = map(transport.decode, outcome)
         return results
@@ -159,9 +159,9 @@ class RayClientExecutor:
             self._start_worker()
             return
         self._failed_starts = 0
-        if description.versions != ray_worker.versions():
+        if description.versions != versions():
             raise RayWorkersError(
-                f"The worker on {description.host} has {description.versions}, this process {ray_worker.versions()}: "
+                f"The worker on {description.host} has {description.versions}, this process {versions()}: "
                 "results would differ. Install the same requirements.txt on all nodes."
             )
         self._ready.append(worker)
@@ -186,7 +186,7 @@ def _shards(num_clients: int, num_workers: int) -> Iterator[_Shard]:
         start += size
 
 
-def _raise_failure(failure: ray_worker.Failure, client: int, num_clients: int) -> None:
+def _raise_failure(failure: Failure, client: int, num_clients: int) -> None:
     error = ClientWorkError(client, num_clients, failure.error)
     error.add_note(f"On the worker:\n{failure.traceback}")
     raise error from failure.error

@@ -18,7 +18,7 @@ from typing import Any
 import grpc
 
 from tff_fen.checks import check_type
-from tff_fen.runtime.ray import watchdog as ray_watchdog
+from tff_fen.runtime.ray import watchdog
 
 # In the environment of all processes of a cluster that was started here, by which the watchdog knows them.
 MARK = "TFF_FEN_RAY_CLUSTER"
@@ -68,7 +68,7 @@ class _LocalCluster:
         base = tempfile.gettempdir()
         self._folder = tempfile.mkdtemp(prefix="ray_", dir=base if len(base) + 13 <= _LONGEST_FOLDER else "/tmp")
         self._watchdog = subprocess.Popen(
-            [sys.executable, "-I", ray_watchdog.__file__, MARK, self._folder, self._folder],
+            [sys.executable, "-I", watchdog.__file__, MARK, self._folder, self._folder],
             stdin=subprocess.PIPE,
             # It must not hold a pipe open that somebody waits for.
             stdout=subprocess.DEVNULL,

@@ -9,7 +9,7 @@ import tensorflow_federated as tff
 
 from tff_fen.checks import check_integer, check_number
 from tff_fen.runtime.inprocess.context import InProcessContext, configure_tensorflow
-from tff_fen.runtime.ray import cluster as ray_cluster
+from tff_fen.runtime.ray import cluster
 from tff_fen.runtime.ray.clients import RayClientExecutor
 
 # Ray hears of CPUs that have become free with a delay.
@@ -63,7 +63,7 @@ def create_ray_context(
     check_number("gpus_per_worker", gpus_per_worker, 0)
     configure_tensorflow(threads_per_client, gpu_memory_growth=True)
     local_workers = num_workers or max(1, len(os.sched_getaffinity(0)) // threads_per_client)
-    ray_cluster.connect(address, local_workers * threads_per_client)
+    cluster.connect(address, local_workers * threads_per_client)
     needs = {"CPU": float(threads_per_client), "GPU": float(gpus_per_worker)}
     executor = RayClientExecutor(_fitting_workers(num_workers, needs), threads_per_client, gpus_per_worker)
     return RayContext(executor, clients_on_gpus=gpus_per_worker > 0)

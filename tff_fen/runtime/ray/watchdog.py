@@ -1,4 +1,4 @@
-"""Ends what is left of a Ray cluster: `python ray_watchdog.py NAME VALUE FOLDER`, with the owner's pipe as its input.
+"""Ends what is left of a Ray cluster: `python watchdog.py NAME VALUE FOLDER`, with the owner's pipe as its input.
 
 The input ends when the owner closes it or dies, in whatever way: kill -9 too. Then every process with `NAME=VALUE` in
 the environment it was started with is killed, and the folder removed. (By itself Ray 2.51 leaves two processes, and

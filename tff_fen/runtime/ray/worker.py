@@ -1,4 +1,4 @@
-"""The clients' work in a process of a Ray cluster: what `ray_clients.py` calls there."""
+"""The clients' work in a process of a Ray cluster: what `clients.py` calls there."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_fen.runtime.inprocess.context import configure_tensorflow
-from tff_fen.runtime.inprocess.evaluator import Evaluator, LocalFunction, Program
+from tff_fen.runtime.inprocess.evaluator import ComputationEvaluator, Executable, LocalFunction
 from tff_fen.runtime.inprocess.executors import ThreadedClientExecutor
 from tff_fen.runtime.inprocess.values import Value
 from tff_fen.runtime.ray import transport
 
 # Functions kept in a worker. A round has a handful, and so has each evaluation beside it.
-_MOST_PROGRAMS = 64
+_MOST_EXECUTABLES = 64
 
 
-class Shared(NamedTuple):
-    """Stands in a client's argument for a part that is the same for several clients: its number among those."""
+class CommonPart(NamedTuple):
+    """Stands in a client's argument for a part that several clients have in common: its number in `Common.parts`."""
 
     number: int
 
 
-class Stored(NamedTuple):
+class StoredObject(NamedTuple):
     """An object in Ray's store that a worker reads only if it has not yet got what it makes of it.
 
     Attributes:
@@ -89,8 +89,8 @@ class ClientWorker:
         # cores that other workers are to have.
         configure_tensorflow(threads, gpu_memory_growth=True, concurrent_ops=threads)
         self._fetch = fetch or _fetch
-        self._programs: collections.OrderedDict[str, Program] = collections.OrderedDict()
-        # The last one alone: there is one a call, and a call is a few shards.
+        self._executables: collections.OrderedDict[str, Executable] = collections.OrderedDict()
+        # The last one alone: there is one per call, and a call is a few shards.
         self._common: tuple[str, tuple[Value, ...], dict[str, Value]] = ("", (), {})
         self._imported = 0
         self._computed = 0
@@ -99,7 +99,7 @@ class ClientWorker:
         """What it is, and what it has done so far."""
         return Description(os.getpid(), socket.gethostname(), versions(), self._imported, self._computed)
 
-    def run(self, function: Stored, common: Stored | None, arguments: Sequence[Any]) -> list[Any] | Failure:
+    def run(self, function: StoredObject, common: StoredObject | None, arguments: Sequence[Any]) -> list[Any] | Failure:
         """Returns the encoded results of a function for each encoded argument, or the first error."""
         results: list[Any] = []
         try:
@@ -107,8 +107,8 @@ class ClientWorker:
                 # At once: objects on other nodes then come side by side.
                 data_sets = self._data_sets(arguments)
                 parts, scope = self._read_common(common)
-            program = self._program(function)
-            work = LocalFunction(program.block, scope, _evaluator(program))
+            executable = self._executable(function)
+            work = LocalFunction(executable.block, scope, _evaluator(executable))
             for encoded in arguments:
                 with tf.device("/CPU:0"):
                     argument = self._decode(encoded, parts, data_sets)
@@ -118,26 +118,26 @@ class ClientWorker:
             return Failure(len(results), _portable(error), traceback.format_exc())
         return results
 
-    def _program(self, function: Stored) -> Program:
-        if function.key not in self._programs:
+    def _executable(self, function: StoredObject) -> Executable:
+        if function.key not in self._executables:
             (serialized,) = self._fetch(function.reference)
-            self._programs[function.key] = self._import(serialized)
-            if len(self._programs) > _MOST_PROGRAMS:
-                self._programs.popitem(last=False)
-        self._programs.move_to_end(function.key)
-        return self._programs[function.key]
+            self._executables[function.key] = self._import(serialized)
+            if len(self._executables) > _MOST_EXECUTABLES:
+                self._executables.popitem(last=False)
+        self._executables.move_to_end(function.key)
+        return self._executables[function.key]
 
-    def _import(self, serialized: bytes) -> Program:
+    def _import(self, serialized: bytes) -> Executable:
         self._imported += 1
-        return Program(transport.deserialize_block(serialized))
+        return Executable(transport.deserialize_block(serialized))
 
     def _function(self, function: transport.Function) -> LocalFunction:
         """A function among the values that another one uses."""
-        program = self._import(function.block)
+        executable = self._import(function.block)
         scope = {name: transport.decode(value, self._function) for name, value in function.scope.items()}
-        return LocalFunction(program.block, scope, _evaluator(program))
+        return LocalFunction(executable.block, scope, _evaluator(executable))
 
-    def _read_common(self, common: Stored | None) -> tuple[tuple[Value, ...], dict[str, Value]]:
+    def _read_common(self, common: StoredObject | None) -> tuple[tuple[Value, ...], dict[str, Value]]:
         if common is None:
             return (), {}
         if self._common[0] != common.key:
@@ -151,7 +151,7 @@ class ClientWorker:
         return dict(zip(references, self._fetch(references), strict=True)) if references else {}
 
     def _decode(self, encoded: Any, parts: Sequence[Value], data_sets: dict[Any, Any]) -> Value:
-        if isinstance(encoded, Shared):
+        if isinstance(encoded, CommonPart):
             return parts[encoded.number]
         if isinstance(encoded, transport.DataSet):
             if not isinstance(encoded.graph, bytes):
@@ -171,8 +171,8 @@ def _references(encoded: Any) -> Iterator[Any]:
             yield from _references(part)
 
 
-def _evaluator(program: Program) -> Evaluator:
-    return Evaluator(program, ThreadedClientExecutor(1), 0)
+def _evaluator(executable: Executable) -> ComputationEvaluator:
+    return ComputationEvaluator(executable, ThreadedClientExecutor(1), 0)
 
 
 def _portable(error: Exception) -> Exception:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import warnings
 from typing import Any
 
 import numpy as np
@@ -11,21 +10,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-import tff_fen
 from tests.support.runtime_suite import FLOAT, INT, INTS, at_clients, evaluate_on, federated, mapped, tensorflow
-
-
-@pytest.fixture(scope="module")
-def native() -> Any:
-    return tff.backends.test.create_sync_test_cpp_execution_context()
-
-
-@pytest.fixture(scope="module")
-def in_process() -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
-        return tff_fen.runtime.create_inprocess_context()
-
 
 VECTOR = tff.TensorType(FLOAT, [None])
 BAD_ARGUMENTS: dict[str, tuple[Any, Any, type[Exception], str]] = {

@@ -13,11 +13,13 @@ import tensorflow_federated as tff
 
 import tff_fen
 from tests.support import models
-from tff_fen import graph_marks as elementwise
+from tests.support.runtime_graphs import CompilingOnce, graphs_in, imported, refuse
+from tff_fen import graph_marks
 from tff_fen.runtime import compilation, devices
+from tff_fen.runtime.graph_parts import all_nodes
 from tff_fen.runtime.inprocess import graphs
 from tff_fen.runtime.machine_code import compiled_ops, element_loops
-from tff_fen.runtime.passes import fusing, graph_rewriting
+from tff_fen.runtime.passes import fusing
 
 OPERATION = "TffFenElementwise"
 # Around the number of elements in a vector, and shapes that are none or empty.
@@ -46,11 +48,11 @@ def with_loops(concrete: Any) -> Any:
 
 
 def in_one_loop(function: Function, scalars: list[float], columns: list[list[tf.Tensor]]) -> list[list[tf.Tensor]]:
-    """`elementwise.map_tensors` by the operation that takes its place."""
+    """`graph_marks.map_tensors` by the operation that takes its place."""
 
     @tf.function(autograph=False)
     def call(scalars: Any, columns: Any) -> Any:
-        return elementwise.map_tensors(function, scalars, *columns)
+        return graph_marks.map_tensors(function, scalars, *columns)
 
     concrete = call.get_concrete_function([tf.TensorSpec([], tf.float32)] * len(scalars), columns)
     imported = with_loops(concrete)
@@ -124,11 +126,11 @@ def test_results_may_share_arguments_with_some_of_the_others() -> None:
     """Groups of which the first two turn out to be one."""
 
     @tf.function(autograph=False)
-    def tff_fen_elementwise(a: tf.Tensor, b: tf.Tensor, c: tf.Tensor, scalars: tf.Tensor) -> Any:
+    def grouped(a: tf.Tensor, b: tf.Tensor, c: tf.Tensor, scalars: tf.Tensor) -> Any:
         return a + scalars, b - scalars, a * b, c + scalars
 
     specs = [tf.TensorSpec([None], tf.float32)] * 3 + [tf.TensorSpec([], tf.float32)]
-    definition = tff_fen_elementwise.get_concrete_function(*specs).function_def
+    definition = grouped.get_concrete_function(*specs).function_def
     function = element_loops.ElementFunction(definition)
     assert function.groups == [((0, 1), (0, 1, 2)), ((2,), (3,))]
     assert (function.num_arguments, function.num_results) == (4, 4)
@@ -149,7 +151,7 @@ def repeated(dtype: Any, function: Function) -> Any:
     @tf.function
     def computation(x: tf.Tensor, s: tf.Tensor) -> Any:
         def body(i: tf.Tensor, y: tf.Tensor) -> Any:
-            ((y,),) = elementwise.map_tensors(function, [s], [y])
+            ((y,),) = graph_marks.map_tensors(function, [s], [y])
             return i + 1, y
 
         def epoch(e: tf.Tensor, y: tf.Tensor) -> Any:
@@ -160,28 +162,10 @@ def repeated(dtype: Any, function: Function) -> Any:
     return computation
 
 
-def graphs_in(computation: Any) -> list[Any]:
-    """The TensorFlow computations inside a computation."""
-    found = []
-
-    def visit(block: Any) -> tuple[Any, bool]:
-        if isinstance(block, tff.framework.CompiledComputation):
-            found.append(block.proto.tensorflow)
-        return block, False
-
-    tff.framework.transform_postorder(computation.to_building_block(), visit)
-    return found
-
-
 def operations_in_process(computation: Any) -> set[str]:
     """What the in-process runtime, and Ray's workers, make of a computation."""
-    found: set[str] = set()
-    for proto in graphs_in(tff_fen.runtime.create_inprocess_context()._compile(computation)):
-        if function := graphs.GraphFunction(proto)._function:
-            for node in graph_rewriting.all_nodes(function.graph.as_graph_def()):
-                assert "_XlaMustCompile" not in node.attr
-                found.add(node.op)
-    return found
+    graph_defs = imported(tff_fen.runtime.create_inprocess_context()._compile(computation))
+    return {node.op for graph_def in graph_defs for node in all_nodes(graph_def)}
 
 
 def has_loop(operations: set[str]) -> bool:
@@ -248,7 +232,7 @@ def test_a_gpu_at_a_worker_alone_leaves_the_call(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(devices, "has_gpu", lambda: True)
     graph = graphs.GraphFunction(graphs_in(compiled)[0])
     assert graph._function is not None
-    (call,) = (n for n in graph_rewriting.all_nodes(graph._function.graph.as_graph_def()) if n.op == "PartitionedCall")
+    (call,) = (n for n in all_nodes(graph._function.graph.as_graph_def()) if n.op == "PartitionedCall")
     assert "_XlaMustCompile" not in call.attr
     x = np.ones(20, np.float32)
     np.testing.assert_allclose(graph((tf.constant(x), tf.constant(0.5))), np.full(20, 1.0), rtol=1e-6)
@@ -262,60 +246,35 @@ def test_native_computations_have_no_marks() -> None:
     assert {"Mul", "AddV2"} <= {node.op for node in graph_def.node}
 
 
-@pytest.mark.parametrize("clip_norm", [None, 1.0])
-@pytest.mark.parametrize(
-    "penalties",
-    [
-        tff_fen.ElasticNet(l1=1e-3, l2=0.1, threshold=1e-3),
-        tff_fen.ElasticNet(l1=1e-3, l2=0.1, l1_step="proximal"),
-        tff_fen.ElasticNet(l2=0.1, l1_step="proximal"),
-    ],
-)
-def test_the_rounds_of_every_algorithm_have_the_loop(penalties: tff_fen.ElasticNet, clip_norm: float | None) -> None:
-    model = models.two_layer_mlp()
-    training = tff_fen.LocalTraining(0.1, batch_size=4, clip_norm=clip_norm, weight_decay=1e-3)
-    for process in (
-        tff_fen.build_fed_avg(model, penalties, training),
-        tff_fen.build_scaffold(model, penalties, training, num_clients=3),
-        tff_fen.build_fed_dyn(model, penalties, training, num_clients=3),
-    ):
-        found = {o for o in operations_in_process(process.next) if o.startswith(OPERATION)}
-        assert len(found) == (1 if clip_norm is None else 2)
-
-
 def test_rounds_without_the_loop_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a worker with a GPU: the calls have been kept, and are to be computed as they are."""
+    training = tff_fen.LocalTraining(0.1, epochs=2, batch_size=4, clip_norm=0.5, weight_decay=1e-3)
+    penalties = tff_fen.ElasticNet(l1=1e-3, l2=0.1, threshold=1e-3)
+    process = tff_fen.build_fed_dyn(models.two_layer_mlp(), penalties, training, num_clients=3)
 
     def weights_after_two_rounds() -> list[np.ndarray]:
-        training = tff_fen.LocalTraining(0.1, epochs=2, batch_size=4, clip_norm=0.5, weight_decay=1e-3)
-        penalties = tff_fen.ElasticNet(l1=1e-3, l2=0.1, threshold=1e-3)
-        process = tff_fen.build_fed_dyn(models.two_layer_mlp(), penalties, training, num_clients=3)
-        state = process.initialize()
-        clients = [process.initialize_client(k) for k in range(3)]
-        for _ in range(2):
-            data = [models.dataset(*models.examples(10 + k)) for k in range(3)]
-            inputs = [tff_fen.ClientInput(state=c, data=d) for c, d in zip(clients, data, strict=True)]
-            state, clients, _ = process.next(state, inputs)
-        return process.get_model_weights(state).trainable
+        with tff.framework.get_context_stack().install(CompilingOnce()):
+            state = process.initialize()
+            clients = [process.initialize_client(k) for k in range(3)]
+            for _ in range(2):
+                data = [models.dataset(*models.examples(10 + k)) for k in range(3)]
+                inputs = [tff_fen.ClientInput(state=c, data=d) for c, d in zip(clients, data, strict=True)]
+                state, clients, _ = process.next(state, inputs)
+            return process.get_model_weights(state).trainable
 
-    def refuse(function: element_loops.ElementFunction) -> str:
-        raise element_loops.UnsupportedFunctionError("Refused for the test.")
-
-    with tff.framework.get_context_stack().install(tff_fen.runtime.create_inprocess_context()):
-        with_loops = weights_after_two_rounds()
-        monkeypatch.setattr(compiled_ops, "register", refuse)
-        without = weights_after_two_rounds()
-    for a, b in zip(with_loops, without, strict=True):
+    with_loops = weights_after_two_rounds()
+    monkeypatch.setattr(compiled_ops, "register", refuse)
+    for a, b in zip(with_loops, weights_after_two_rounds(), strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-6)
 
 
 def test_equal_functions_share_an_operation() -> None:
     def definition(number: float) -> Any:
         @tf.function(autograph=False)
-        def tff_fen_elementwise(x: tf.Tensor) -> tf.Tensor:
+        def scaled(x: tf.Tensor) -> tf.Tensor:
             return number * x
 
-        return tff_fen_elementwise.get_concrete_function(tf.TensorSpec([None], tf.float32)).function_def
+        return scaled.get_concrete_function(tf.TensorSpec([None], tf.float32)).function_def
 
     def register(number: float) -> str:
         return compiled_ops.register(element_loops.ElementFunction(definition(number)))
@@ -330,7 +289,7 @@ def test_equal_functions_share_an_operation() -> None:
 )
 def test_tensors_of_different_shapes_are_refused(shapes: tuple[list[int], ...]) -> None:
     """Where the shapes are known only when it is computed: TensorFlow would spread the smaller one."""
-    function = tf.function(lambda x, y, s: elementwise.map_tensors(lambda s, a, b: (s * a + b,), [s], [x], [y]))
+    function = tf.function(lambda x, y, s: graph_marks.map_tensors(lambda s, a, b: (s * a + b,), [s], [x], [y]))
     imported = with_loops(function.get_concrete_function(*[tf.TensorSpec(None, tf.float32)] * 3))
     np.testing.assert_array_equal(imported(tf.ones([3, 2]), tf.ones([3, 2]), tf.ones([]))[0], np.full([3, 2], 2.0))
     with pytest.raises(tf.errors.InvalidArgumentError, match="must have one shape"):
@@ -342,11 +301,11 @@ def test_tensors_treated_alike_share_a_loop() -> None:
 
     @tf.function(autograph=False)
     def call(scalars: Any, columns: Any) -> Any:
-        return elementwise.map_tensors(step, scalars, *columns)
+        return graph_marks.map_tensors(step, scalars, *columns)
 
     specs = [tf.TensorSpec([], tf.float32)] * 2, [[tf.TensorSpec([n], tf.float32) for n in range(1, 9)]] * 4
     library = call.get_concrete_function(*specs).graph.as_graph_def().library
-    (definition,) = (f for f in library.function if elementwise.NAME in f.signature.name)
+    (definition,) = (f for f in library.function if graph_marks.is_elementwise(f.signature.name))
     text = compiled_ops._text(element_loops.ElementFunction(definition))
     assert text.count("define internal void @loop") == 1 and text.count("call void @loop0(") == 8
 
@@ -360,26 +319,3 @@ def test_where_nothing_can_be_compiled_tensorflow_computes(monkeypatch: pytest.M
     with pytest.warns(RuntimeWarning, match="no machine code can be made .RuntimeError: no such processor.*llvmlite"):
         result = run_in_process(computation, np.ones(20, np.float32), np.float32(0.5))
     np.testing.assert_array_equal(result, np.full(20, 0.34375, np.float32))
-
-
-@pytest.mark.parametrize(
-    ("function", "scalars", "tensors", "message"),
-    [
-        (lambda s, x: (s * x,), [[2]], [[2]], "found .TensorShape..2.."),
-        (lambda x, y: (x + y,), [], [[3, 1], [1, 3]], "tensors of one shape"),
-    ],
-    ids=["a scalar of two elements", "two shapes"],
-)
-def test_shapes_are_checked(function: Function, scalars: list, tensors: list, message: str) -> None:
-    columns = [[tf.ones(shape)] for shape in tensors]
-    with pytest.raises(ValueError, match=message):
-        elementwise.map_tensors(function, list(map(tf.ones, scalars)), *columns)
-
-
-def test_a_function_may_use_its_arguments_only() -> None:
-    @tf.function(autograph=False)
-    def call(x: tf.Tensor, other: tf.Tensor) -> Any:
-        return elementwise.map_tensors(lambda x: (x * other,), [], [x])
-
-    with pytest.raises(ValueError, match="arguments alone"):
-        call(tf.ones(3), tf.ones([]))

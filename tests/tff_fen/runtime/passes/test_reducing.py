@@ -1,4 +1,4 @@
-"""`Dataset.reduce` as a loop where it can be one. That results stay those of TFF: `test_inprocess.py`."""
+"""`Dataset.reduce` as a loop where it can be one. That results stay those of TFF: `test_evaluator.py`."""
 
 from __future__ import annotations
 

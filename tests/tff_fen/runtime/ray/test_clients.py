@@ -21,13 +21,12 @@ import tensorflow_federated as tff
 
 import tff_fen
 from tests.support.runtime_suite import INT, assert_same, int_dataset, tensorflow
-from tff_fen.runtime.inprocess.evaluator import Evaluator, LocalFunction, Program
+from tff_fen.runtime.inprocess.evaluator import ComputationEvaluator, Executable, LocalFunction
 from tff_fen.runtime.inprocess.executors import ThreadedClientExecutor
-from tff_fen.runtime.ray import clients as ray_clients
-from tff_fen.runtime.ray import store as ray_store
-from tff_fen.runtime.ray import transport
-from tff_fen.runtime.ray import watchdog as ray_watchdog
-from tff_fen.runtime.ray import worker as ray_worker
+from tff_fen.runtime.ray import clients, transport, watchdog
+from tff_fen.runtime.ray.clients import RayClientExecutor
+from tff_fen.runtime.ray.object_store import ObjectStore
+from tff_fen.runtime.ray.worker import ClientWorker, Description
 
 
 class Lost(Exception):
@@ -110,29 +109,29 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
 
 
 def function(work: Callable[..., Any], *argument_types: Any) -> LocalFunction:
-    program = Program(tensorflow(work, *argument_types)().to_building_block())
-    return LocalFunction(program.block, {}, Evaluator(program, ThreadedClientExecutor(1), 0))
+    executable = Executable(tensorflow(work, *argument_types)().to_building_block())
+    return LocalFunction(executable.block, {}, ComputationEvaluator(executable, ThreadedClientExecutor(1), 0))
 
 
 DOUBLE = function(lambda x: 2 * x, INT)
 
 
-def doubled(executor: ray_clients.RayClientExecutor, number: int) -> list[int]:
+def doubled(executor: RayClientExecutor, number: int) -> list[int]:
     return [int(x) for x in executor.run(DOUBLE, [tf.constant(k) for k in range(number)])]
 
 
 @pytest.mark.parametrize("num_workers, number", [(1, 1), (2, 10), (3, 100), (4, 3), (2, 0)])
 def test_every_client_once_and_in_order(fake: FakeRay, num_workers: int, number: int) -> None:
-    executor = ray_clients.RayClientExecutor(num_workers)
+    executor = RayClientExecutor(num_workers)
     assert doubled(executor, number) == [2 * k for k in range(number)]
     assert sum(size for _, size in fake.calls) == number
-    sizes = [shard.stop - shard.start for shard in ray_clients._shards(number, num_workers)]
+    sizes = [shard.stop - shard.start for shard in clients._shards(number, num_workers)]
     assert sizes == sorted(sizes, reverse=True) and sizes[-num_workers:] == [1] * min(num_workers, len(sizes))
     assert len(sizes) <= 2 * num_workers * (1 + number.bit_length()), "few messages for many clients"
 
 
 def test_lost_workers_are_replaced_and_their_clients_computed_again(fake: FakeRay) -> None:
-    executor = ray_clients.RayClientExecutor(2)
+    executor = RayClientExecutor(2)
 
     def lose_first_two(worker: int, arguments: Any) -> None:
         if worker < 2:
@@ -145,7 +144,7 @@ def test_lost_workers_are_replaced_and_their_clients_computed_again(fake: FakeRa
 
 
 def test_an_answer_lost_with_its_node_is_computed_again(fake: FakeRay) -> None:
-    executor = ray_clients.RayClientExecutor(1)
+    executor = RayClientExecutor(1)
 
     def lose_answer(worker: int, arguments: Any) -> None:
         if worker == 0:
@@ -157,7 +156,7 @@ def test_an_answer_lost_with_its_node_is_computed_again(fake: FakeRay) -> None:
 
 @pytest.mark.parametrize("bad", [1, 7])  # in a shard with others, and alone
 def test_a_client_that_ends_every_worker_is_named(fake: FakeRay, bad: int) -> None:
-    executor = ray_clients.RayClientExecutor(2)
+    executor = RayClientExecutor(2)
 
     def die_of_bad(worker: int, arguments: Any) -> None:
         if bad in arguments:
@@ -167,27 +166,27 @@ def test_a_client_that_ends_every_worker_is_named(fake: FakeRay, bad: int) -> No
     with pytest.raises(tff_fen.runtime.ClientWorkError, match=rf"client {bad} \(of 10.*Lost: out of memory") as caught:
         doubled(executor, 10)
     assert caught.value.client == bad
-    assert fake.workers <= 2 + 1 + ray_clients._MOST_LOSSES
+    assert fake.workers <= 2 + 1 + clients._MOST_LOSSES
 
 
 def test_workers_that_end_as_they_start_are_an_error(fake: FakeRay, monkeypatch: pytest.MonkeyPatch) -> None:
     def describe(self: Any) -> Any:
         raise Lost("no module named tff_fen")
 
-    monkeypatch.setattr(ray_worker.ClientWorker, "describe", describe)
+    monkeypatch.setattr(ClientWorker, "describe", describe)
     with pytest.raises(tff_fen.runtime.RayWorkersError, match="end as they start: no module named tff_fen"):
-        ray_clients.RayClientExecutor(2)
+        RayClientExecutor(2)
 
 
 def test_workers_with_another_tensorflow_are_refused(fake: FakeRay, monkeypatch: pytest.MonkeyPatch) -> None:
-    other = ray_worker.Description(1, "far", {"tensorflow": "1.0"}, 0, 0)
-    monkeypatch.setattr(ray_worker.ClientWorker, "describe", lambda self: other)
+    other = Description(1, "far", {"tensorflow": "1.0"}, 0, 0)
+    monkeypatch.setattr(ClientWorker, "describe", lambda self: other)
     with pytest.raises(tff_fen.runtime.RayWorkersError, match=r"on far has \{'tensorflow': '1.0'\}.*Install the same"):
-        ray_clients.RayClientExecutor(1)
+        RayClientExecutor(1)
 
 
 def test_a_closed_context_says_so(fake: FakeRay) -> None:
-    executor = ray_clients.RayClientExecutor(1)
+    executor = RayClientExecutor(1)
     executor.close()
     with pytest.raises(tff_fen.runtime.RayWorkersError, match=r"closed. Call tff_fen.runtime.set_ray_context\(\)"):
         doubled(executor, 1)
@@ -205,7 +204,7 @@ def test_functions_with_surroundings(fake: FakeRay) -> None:
             tff.framework.Struct([reference("x", tff.TensorType(INT)), reference("y", tff.TensorType(INT))]),
         ),
     )
-    executor = ray_clients.RayClientExecutor(2)
+    executor = RayClientExecutor(2)
     for y in (5, 70):
         scope = {"add": function(lambda a, b: a + b, INT, INT), "y": tf.constant(y)}
         work = LocalFunction(block, scope, None)  # type: ignore[arg-type]
@@ -244,7 +243,7 @@ def test_data_sets_are_serialised_once_and_kept_within_bounds(monkeypatch: pytes
         return original(variant)
 
     monkeypatch.setattr(transport, "serialize_data_set", counting)
-    store = ray_store.ObjectStore(lambda value: hashlib.sha256(value.tobytes()).hexdigest(), kept_data_bytes=2_000_000)
+    store = ObjectStore(lambda value: hashlib.sha256(value.tobytes()).hexdigest(), kept_data_bytes=2_000_000)
     data = [tf.data.Dataset.from_tensors(np.full(200_000, k, np.float32)) for k in range(3)]
     variants = [tf.data.experimental.to_variant(d) for d in data]
     assert store.data_set(variants[0]) == store.data_set(variants[0]) and len(serialised) == 1
@@ -261,18 +260,13 @@ def test_data_sets_are_serialised_once_and_kept_within_bounds(monkeypatch: pytes
 
 
 def test_the_store_forgets_functions_with_their_computations() -> None:
-    store = ray_store.ObjectStore(lambda value: value)
+    store = ObjectStore(lambda value: value)
     work = function(lambda x: x, INT)
     store.function(work.block)
     assert len(store._functions) == 1
     del work
     gc.collect()
     assert not store._functions
-
-
-def test_importing_the_package_does_not_import_ray() -> None:
-    code = "import sys, tff_fen; sys.exit('ray' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False, capture_output=True).returncode == 0
 
 
 @pytest.fixture
@@ -310,18 +304,18 @@ def test_the_watchdog_ends_marked_processes_and_removes_the_folder(tmp_path: pat
     marked, other = (
         subprocess.Popen(["sleep", "1000"], env={"TFF_FEN_TEST": value}) for value in (str(folder), "other")
     )
-    watchdog = subprocess.Popen(
-        [sys.executable, "-I", ray_watchdog.__file__, "TFF_FEN_TEST", str(folder), str(folder)], stdin=subprocess.PIPE
+    guard = subprocess.Popen(
+        [sys.executable, "-I", watchdog.__file__, "TFF_FEN_TEST", str(folder), str(folder)], stdin=subprocess.PIPE
     )
     try:
         time.sleep(0.5)
         assert marked.poll() is None and folder.exists(), "not before its owner ends"
-        assert watchdog.stdin is not None
-        watchdog.stdin.close()
-        assert marked.wait(10) == -9 and watchdog.wait(10) == 0
+        assert guard.stdin is not None
+        guard.stdin.close()
+        assert marked.wait(10) == -9 and guard.wait(10) == 0
         assert not folder.exists() and other.poll() is None
     finally:
-        for process in (marked, other, watchdog):
+        for process in (marked, other, guard):
             process.kill()
             process.wait()
 
@@ -332,5 +326,5 @@ def test_a_worker_keeps_to_its_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     for kind in ("intra", "inter"):
         name = f"set_{kind}_op_parallelism_threads"
         monkeypatch.setattr(tf.config.threading, name, lambda count, kind=kind: counts.update({kind: count}))
-    ray_worker.ClientWorker(3)
+    ClientWorker(3)
     assert counts == {"intra": 3, "inter": 3}

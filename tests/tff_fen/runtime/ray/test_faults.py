@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.long, pytest.mark.xdist_group("ray")]
 SCRIPT = """
 import pathlib, sys, tempfile, time
 import tff_fen
-from tests import ray_processes
+from tests.support import ray_processes
 tff_fen.runtime.set_ray_context(num_workers=2)
 run = ray_processes.fed_dyn(pathlib.Path(sys.argv[2]) if sys.argv[2:] else None)
 print("ready", flush=True)

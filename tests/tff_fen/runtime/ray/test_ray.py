@@ -15,7 +15,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 import tff_fen
-from tests.support import ray_processes, runtime_algorithms, runtime_clients
+from tests.support import ray_processes, runtime_algorithms, runtime_clients, runtime_local
 from tests.support.runtime_suite import (
     CASES,
     FLOAT,
@@ -23,15 +23,17 @@ from tests.support.runtime_suite import (
     assert_same,
     at_clients,
     at_server,
+    create_context,
     evaluate_on,
+    fail_if_negative,
     federated,
     mapped,
 )
 from tests.support.runtime_suite import tensorflow as tensorflow_computation
-from tests.tff_fen.runtime.inprocess.test_inprocess import _fail_if_negative, create_context
 from tff_fen.runtime.ray.context import RayContext
 
-assert runtime_algorithms.STOCK and runtime_clients.NUMBERS  # imported for the cases they add
+# Imported for the cases they add to `CASES`.
+CASE_MODULES = (runtime_algorithms, runtime_clients, runtime_local)
 # On one core, one after the other: they share a cluster, and it takes long to start.
 pytestmark = [
     pytest.mark.long,
@@ -103,12 +105,12 @@ def _workers_after(on_ray: RayContext, computation: Any) -> int:
 
 
 def test_client_errors_name_the_client_and_where(installed: RayContext) -> None:
-    computation = mapped(_fail_if_negative, INT)()
+    computation = mapped(fail_if_negative, INT)()
     with pytest.raises(tff_fen.runtime.ClientWorkError, match=r"client 3 \(of 5[\s\S]*a negative number") as caught:
         computation([1, 2, 3, -4, 5])
     assert caught.value.client == 3 and isinstance(caught.value.__cause__, tf.errors.InvalidArgumentError)
     (note,) = caught.value.__notes__
-    assert "On the worker:\nTraceback" in note and "ray_worker.py" in note and "a negative number" in note
+    assert "On the worker:\nTraceback" in note and "ray/worker.py" in note and "a negative number" in note
     assert computation([1, 2]) == [1, 2]
 
 

@@ -8,12 +8,12 @@ call needs variables and tables of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 import tensorflow as tf
 
 from tff_fen.runtime.errors import UnsupportedConstructError
+from tff_fen.runtime.graph_parts import all_nodes, tensor_node
 
 # tensorflow::ResourceHandle::ANONYMOUS_NAME, which Python has no name for: with it a VarHandleOp makes a new variable
 # at every execution, freed with the last reference to it.
@@ -28,11 +28,6 @@ _ANONYMOUS_TABLES = {
 }
 _NAMING_ATTRIBUTES = ("container", "shared_name", "use_node_name_sharing")
 _HANDLE_OPS = {"VarHandleOp", *_ANONYMOUS_TABLES.values()}
-
-
-def tensor_node(name: str) -> str:
-    """The node of a tensor or control input: of `x`, `x:1` and `^x` it is `x`."""
-    return name.removeprefix("^").split(":")[0]
 
 
 def isolate_calls(graph_def: tf.compat.v1.GraphDef, initialize_op: str, suffix: str) -> None:
@@ -82,32 +77,6 @@ def _ancestors(graph_def: tf.compat.v1.GraphDef, names: Iterable[str]) -> set[st
             found.add(name)
             to_visit.extend(map(tensor_node, nodes[name].input))
     return found
-
-
-def all_nodes(graph_def: tf.compat.v1.GraphDef) -> Iterator[tf.compat.v1.NodeDef]:
-    """The nodes of a graph and of the functions in its library."""
-    yield from graph_def.node
-    for function in graph_def.library.function:
-        yield from function.node_def
-
-
-def functions_of(graph_def: tf.compat.v1.GraphDef) -> dict[str, Any]:
-    """The functions in a graph's library, by their names."""
-    return {function.signature.name: function for function in graph_def.library.function}
-
-
-def nodes_of(name: str, functions: Mapping[str, Any]) -> Iterator[tf.compat.v1.NodeDef]:
-    """The nodes of a function and of all that it calls."""
-    found = {name}
-    to_visit = [name]
-    while to_visit:
-        for node in functions[to_visit.pop()].node_def:
-            yield node
-            attributes = node.attr.values()
-            called = [a.func.name for a in attributes] + [f.name for a in attributes for f in a.list.func] + [node.op]
-            new = (functions.keys() & called) - found
-            found |= new
-            to_visit.extend(new)
 
 
 def _rename_functions(graph_def: tf.compat.v1.GraphDef, suffix: str) -> None:

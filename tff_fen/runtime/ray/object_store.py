@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tff_fen.runtime.inprocess.values import Value
 from tff_fen.runtime.ray import transport
-from tff_fen.runtime.ray.worker import Common, Shared, Stored
+from tff_fen.runtime.ray.worker import Common, CommonPart, StoredObject
 
 # Serialised data sets that are kept for the next round; what is older has to be serialised again.
 _KEPT_DATA_BYTES = 2**29
@@ -34,23 +34,23 @@ class ObjectStore:
         self._put = put
         self._kept_data_bytes = kept_data_bytes
         # By identity, as to serialise is what is to be saved; an entry goes with the object whose id is its key.
-        self._functions: dict[int, tuple[weakref.ref, Stored]] = {}
+        self._functions: dict[int, tuple[weakref.ref, StoredObject]] = {}
         self._data_sets: collections.OrderedDict[int, tuple[weakref.ref, Any, int]] = collections.OrderedDict()
         self._data_bytes = 0
 
-    def function(self, block: Any) -> Stored:
+    def function(self, block: Any) -> StoredObject:
         """A building block in the store."""
         key = id(block)
         if key not in self._functions:
             serialized = transport.serialize_block(block)
-            stored = Stored(hashlib.sha256(serialized).hexdigest(), [self._put(serialized)])
+            stored = StoredObject(hashlib.sha256(serialized).hexdigest(), [self._put(serialized)])
             self._functions[key] = (weakref.ref(block, lambda _: self._functions.pop(key, None)), stored)
         return self._functions[key][1]
 
-    def arguments(self, scope: dict[str, Value], arguments: Sequence[Value]) -> tuple[Stored | None, list[Any]]:
+    def arguments(self, scope: dict[str, Value], arguments: Sequence[Value]) -> tuple[StoredObject | None, list[Any]]:
         """Returns what the clients have in common, in the store, and their encoded arguments without it."""
         common = _shared_tensors(arguments)
-        numbers = {key: Shared(i) for i, key in enumerate(common)}
+        numbers = {key: CommonPart(i) for i, key in enumerate(common)}
 
         def encode_tensor(tensor: tf.Tensor) -> Any:
             return numbers.get(id(tensor)) or tensor.numpy()
@@ -60,7 +60,7 @@ class ObjectStore:
             return None, encoded
         parts = tuple(tensor.numpy() for tensor in common.values())
         reference = self._put(Common(parts, {name: transport.encode(value) for name, value in scope.items()}))
-        return Stored(reference.hex(), [reference]), encoded
+        return StoredObject(reference.hex(), [reference]), encoded
 
     def data_set(self, variant: tf.Tensor) -> Any:
         """The serialised graph of a data set: a reference to it in the store, or its bytes if these are few."""

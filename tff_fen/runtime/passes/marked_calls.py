@@ -1,12 +1,12 @@
-"""Calls of functions that this package has marked by their names, kept as calls on their way through TFF's compiler."""
+"""Keeps calls of marked functions (`tff_fen.graph_marks`) as calls on their way through TFF's compiler."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
-from tff_fen.runtime.passes.graph_rewriting import all_nodes
+from tff_fen.runtime.graph_parts import all_nodes
 
 # TensorFlow's optimiser inlines no call that has this. (Where it is to inline all it can, as TFF has it do, it does not
 # heed `_noinline`.) XLA never sees it: `release` removes it.
@@ -14,9 +14,9 @@ _KEPT = "_XlaMustCompile"
 _CALLS = {"PartitionedCall", "StatefulPartitionedCall"}
 
 
-def find(graph_def: tf.compat.v1.GraphDef, name: str) -> Iterator[tf.compat.v1.NodeDef]:
-    """The calls of functions with `name` in theirs: TensorFlow adds something before and behind."""
-    return (node for node in all_nodes(graph_def) if node.op in _CALLS and name in node.attr["f"].func.name)
+def find(graph_def: tf.compat.v1.GraphDef, is_marked: Callable[[str], bool]) -> Iterator[tf.compat.v1.NodeDef]:
+    """The calls of functions whose names bear a mark, as a function of `graph_marks` tells."""
+    return (node for node in all_nodes(graph_def) if node.op in _CALLS and is_marked(node.attr["f"].func.name))
 
 
 def keep(call: tf.compat.v1.NodeDef) -> None:
