@@ -117,7 +117,7 @@ def _kind_of(function: Callable[..., Any], parameter: inspect.Parameter) -> type
         hint = next((kind for kind in typing.get_args(hint) if kind is not type(None)), None)
     for kind in (hint, type(parameter.default)):
         if kind in (bool, int, float, str):
-            return kind  # type: ignore[return-value]
+            return kind
     raise ValueError(
         f"hyperparameter {parameter.name} of {function.__name__} cannot be given on the command line: its type is "
         "none of bool, int, float, str. Annotate it, or give it a default."

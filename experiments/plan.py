@@ -38,8 +38,8 @@ def plan_runs(preset: str | None, grid: Sequence[str], explicit: Mapping[str, An
     runs = []
     for point in points:
         asked = point.pop("preset", preset)
-        for preset_name in presets.expand_presets(asked) if asked else [None]:
-            runs.append(_plan_run(preset_name, point, explicit))
+        names: list[str] | list[None] = presets.expand_presets(asked) if asked else [None]
+        runs += [_plan_run(name, point, explicit) for name in names]
     return runs
 
 

@@ -60,7 +60,7 @@ def _draw_by_message(table: dict[str, np.ndarray], column: columns.Column, unit:
     figure, ax = plt.subplots(figsize=(6, 4), layout="constrained")
     for message in column.messages(table):
         values = unit * table[column.of(message)]
-        ax.plot(table[columns.ROUND.name], values, label=_MESSAGES.get(message, f"{message} changes"))
+        ax.plot(table[columns.ROUND.name], values, label=_MESSAGES.get(message, message))
     ax.set(xlabel="round", ylabel=label, ylim=(0, None))
     ax.grid(alpha=0.3)
     if column.messages(table):
