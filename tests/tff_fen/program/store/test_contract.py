@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,11 @@ from tff_fen.program.store import MemoryStore, RoundStore, SqliteStore, StoreErr
 @pytest.fixture(params=["sqlite", "memory"])
 def store(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> Iterator[RoundStore]:
     """An empty store."""
-    with SqliteStore(tmp_path / "new" / "folder") if request.param == "sqlite" else MemoryStore() as opened:
+    stores: dict[str, Callable[[], RoundStore]] = {
+        "sqlite": lambda: SqliteStore(tmp_path / "new" / "folder"),
+        "memory": MemoryStore,
+    }
+    with stores[request.param]() as opened:
         yield opened
 
 
