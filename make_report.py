@@ -13,64 +13,9 @@ import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-import pathlib
+from absl import app
 
-import numpy as np
-from absl import app, flags, logging
-
-from experiments.output import write_whole
-from experiments.report import page, texts
-from experiments.report.commands import report_command
-from experiments.report.export import export_runs
-from experiments.report.groups import Group, group_runs
-from experiments.report.read import ReportError, find_runs
-from experiments.report.sections import Builder
-from experiments.task_flags import load_task_of
-from tasks.data_sets.sources import DataUnavailableError
-
-_OUTPUT = flags.DEFINE_string("output", "out/report", "Folder of the page and its pictures.")
-_EXPORT = flags.DEFINE_string("export", None, "Folder for a small form of the finished runs, text alone.")
-_SPLITS = flags.DEFINE_bool("splits", True, "Draw how the data were dealt out, which needs the data.")
-
-
-def count_split(group: Group) -> np.ndarray | str:
-    """Returns examples by client and class of a group's split, or why they cannot be had."""
-    # Here, since the module defines flags of its own, which are no flags of a report.
-    from experiments.show_split import count_labels
-
-    try:
-        return count_labels(load_task_of(group.first.config))
-    except DataUnavailableError:
-        return texts.NO_DATA
-
-
-def main(argv: list[str]) -> None:
-    if len(argv) < 2:
-        raise app.UsageError("Name at least one folder of results, as in `python make_report.py out`.")
-    logging.set_verbosity(logging.ERROR)
-    folders = [pathlib.Path(name) for name in argv[1:]]
-    output, export = pathlib.Path(_OUTPUT.value), pathlib.Path(_EXPORT.value) if _EXPORT.value else None
-    try:
-        runs = find_runs(folders)
-        groups = group_runs(runs)
-        command = report_command(folders, output, export)
-        builder = Builder(groups, command, count_split if _SPLITS.value else None)
-        sections = builder.sections()
-        introduction = [page.paragraph(texts.INTRODUCTION.format(runs=len(runs)))]
-        content = page.build_page(texts.TITLE, introduction, sections)
-        output.mkdir(parents=True, exist_ok=True)
-        for name, picture in builder.pictures.items():
-            write_whole(output / name, picture)
-        write_whole(output / "report.html", content.encode())
-        left_out = export_runs(runs, export) if export else []
-    except ReportError as error:
-        raise SystemExit(str(error)) from error
-    except OSError as error:
-        raise SystemExit(f"The report cannot be written: {error}.") from error
-    for sentence in left_out:
-        print(sentence)
-    print(f"{output / 'report.html'}: {len(runs)} runs, {len(builder.pictures)} pictures")
-
+from experiments.report_command import main
 
 if __name__ == "__main__":
     app.run(main)

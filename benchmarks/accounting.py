@@ -18,21 +18,26 @@ import numpy as np
 import tqdm
 from absl import app, flags
 
-import run_experiment
 from experiments import presets
-from experiments.flags import build_config, explicit_values
-from experiments.loop import Loop
-from experiments.task_flags import load_task_of
+from experiments.build import build_parts
+from experiments.experiment_config import build_config
+from experiments.flags import define_flags, explicit_values
+from experiments.loading import load_task_of
+from experiments.measure import Measure, build_rounds
+from experiments.runtimes import set_runtime
 from tff_fen.program.store import SqliteStore
+
+define_flags()
+_PRESET = flags.DEFINE_string("preset", presets.example_preset("mnist"), "The cell of the paper's tables to run.")
 
 _WARM_UP = 2
 
 
 def main(argv: list[str]) -> None:
     del argv
-    name = flags.FLAGS.preset or "mnist/iid/algorithm_3"
+    name = _PRESET.value
     config = build_config(presets.load_preset(name).values, {"rounds": 15}, explicit_values())
-    run_experiment.set_runtime()
+    set_runtime("inprocess")
     times: dict[str, list[float]] = collections.defaultdict(list)
 
     def timed(part: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -45,17 +50,18 @@ def main(argv: list[str]) -> None:
         return call
 
     with tempfile.TemporaryDirectory() as folder, SqliteStore(folder) as store:
-        loop: Any = Loop(config, run_experiment.build_parts(config, load_task_of(config)), store)
-        accountant = loop._accountant
-        accountant.count_uplink = timed("counting bytes", accountant.count_uplink)
-        accountant.count_downlink = timed("counting bytes", accountant.count_downlink)
-        loop._evaluate = timed("evaluating", loop._evaluate)
+        parts = build_parts(config, load_task_of(config))
+        measure: Any = Measure(config, parts)
+        measure.bytes.count_uplink = timed("counting bytes", measure.bytes.count_uplink)
+        measure.bytes.count_downlink = timed("counting bytes", measure.bytes.count_downlink)
+        measure.evaluate = timed("evaluating", measure.evaluate)
+        rounds = build_rounds(parts, measure, store)
         store.commit = timed("storing", store.commit)  # type: ignore[method-assign]
         store.read_clients = timed("storing", store.read_clients)  # type: ignore[method-assign]
         for _ in tqdm.trange(config.rounds, unit="round"):
             for part in ("counting bytes", "storing", "evaluating", "the round"):
                 times[part].append(0.0)
-            timed("the round", loop.run_round)()
+            timed("the round", rounds.run_round)()
     whole = np.array(times["the round"][_WARM_UP:])
     print(f"{name}: {np.median(whole):.3f} s a round")
     for part, values in times.items():

@@ -17,11 +17,16 @@ import psutil
 import tqdm
 from absl import app
 
-import run_experiment
-from experiments.flags import build_config, explicit_values
-from experiments.loop import Loop
-from experiments.task_flags import load_task_of
+from experiments import columns
+from experiments.build import build_parts
+from experiments.experiment_config import build_config
+from experiments.flags import define_flags, explicit_values
+from experiments.loading import load_task_of
+from experiments.measure import Measure, build_rounds
+from experiments.runtimes import set_runtime
 from tff_fen.program.store import SqliteStore
+
+define_flags()
 
 _EARLY = 50
 
@@ -37,15 +42,16 @@ def main(argv: list[str]) -> None:
     del argv
     values = dict(task="digits", num_clients=100, algorithm="fed_dyn", l1=1e-4, l2=0.05, threshold=1e-3, rounds=500)
     config = build_config(values, explicit_values())
-    run_experiment.set_runtime()
+    set_runtime("inprocess")
     sizes, seconds, participants = {}, [], []
     with tempfile.TemporaryDirectory() as folder, SqliteStore(folder) as store:
-        loop = Loop(config, run_experiment.build_parts(config, load_task_of(config)), store)
+        parts = build_parts(config, load_task_of(config))
+        rounds = build_rounds(parts, Measure(config, parts), store)
         for number in tqdm.trange(1, config.rounds + 1, unit="round"):
             start = time.perf_counter()
-            row = loop.run_round().row
+            row = rounds.run_round().row
             seconds.append(time.perf_counter() - start)
-            participants.append(row["client_work/train/participants"])
+            participants.append(row[columns.PARTICIPANTS.name])
             if number % _EARLY == 0:
                 sizes[number] = memory()
     for number, size in sizes.items():

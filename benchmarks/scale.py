@@ -20,10 +20,10 @@ import psutil
 import tensorflow as tf
 from absl import app, flags
 
-import run_experiment
 import tff_fen
+from experiments.build import build_parts
 from experiments.experiment_config import ExperimentConfig
-from experiments.loop import Loop
+from experiments.measure import Measure, build_rounds
 from tasks.data_sets.synthetic import Synthetic
 from tasks.registry import load_task
 from tff_fen.program.store import SqliteStore
@@ -57,8 +57,8 @@ def main(argv: list[str]) -> None:
                 l1=1e-4, l2=0.05, threshold=1e-3, rounds=ROUNDS.value + 1, evaluate_every=ROUNDS.value + 2,
             )  # fmt: skip
             store = SqliteStore(pathlib.Path(folder) / str(participants))
-            parts = run_experiment.build_parts(config, task)._replace(client_dataset=client_dataset)
-            loops[participants] = Loop(config, parts, store)
+            parts = build_parts(config, task)._replace(client_dataset=client_dataset)
+            loops[participants] = build_rounds(parts, Measure(config, parts), store)
         times: dict[int, list[float]] = {p: [] for p in PARTICIPANTS}
         memory = []
         for _ in range(1 + ROUNDS.value):  # the first traces

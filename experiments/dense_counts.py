@@ -2,8 +2,8 @@
 
     python -m experiments.dense_counts
 
-A method without sparsity sends all d parameters of every participant in every round, SCAFFOLD
-twice as many. Nothing is trained: the counts follow from the models' sizes and from who
+A method without sparsity sends all d parameters of every participant in every round, one with two
+messages twice as many. Nothing is trained: the counts follow from the models' sizes and from who
 takes part.
 """
 
@@ -16,6 +16,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import csv
 from typing import NamedTuple
 
+from experiments.methods import METHODS
 from experiments.presets import PAPER
 from tasks import models
 from tff_fen.program import sampling
@@ -28,7 +29,7 @@ _SIZES = {
     "CIFAR-100": lambda: models.build_cnn(100).count_params(),
     "Shakespeare": lambda: models.build_lstm().count_params() + 2 * 4 * 100,
 }
-_MESSAGES = {"FedProx": 1, "SCAFFOLD": 2, "FedDyn": 1}
+_MESSAGES = {method.title: len(method.algorithm.messages) for method in METHODS.values() if not method.is_sparse}
 
 
 class DenseCount(NamedTuple):

@@ -1,18 +1,18 @@
-"""The fields of `ExperimentConfig` as absl flags: one place for names, types, defaults and texts."""
+"""The fields of `Settings` as absl flags: one place for names, types, defaults and texts; and where data are."""
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from absl import flags
 
-from experiments.experiment_config import ExperimentConfig
-from tff_fen.checks import check_name
+from experiments.methods import ALGORITHMS
+from experiments.settings import FIELDS, check_name
 
-_FIELDS = {field.name: field for field in dataclasses.fields(ExperimentConfig)}
+DATA_DIR = flags.DEFINE_string("data_dir", None, "Folder with the original files, or prepared by TensorFlow Datasets.")
+CACHE_DIR = flags.DEFINE_string("cache_dir", None, "Where data sets are kept; by default $TFF_FEN_CACHE or ~/.cache.")
 _DEFINE: dict[type, Callable[..., Any]] = {
     str: flags.DEFINE_string,
     int: flags.DEFINE_integer,
@@ -22,17 +22,20 @@ _DEFINE: dict[type, Callable[..., Any]] = {
 
 def define_flags(*groups: str) -> None:
     """Defines the flags of some groups of fields, or of all."""
-    for name, field in _FIELDS.items():
+    for name, field in FIELDS.items():
         group, text, choices = (field.metadata[key] for key in ("group", "text", "choices"))
         if groups and group not in groups:
             continue
+        choices = tuple(ALGORITHMS) if name == "algorithm" else choices
         text = f"[{group}] {text}" + (f" One of {', '.join(choices)}." if choices else "")
+        needed_by = [key for key, row in ALGORITHMS.items() if name in row.hyperparameters]
+        text += f" ({', '.join(needed_by)})" if needed_by else ""
         _DEFINE[field.metadata["kind"]](name, field.default, text)
 
 
 def explicit_values() -> dict[str, Any]:
     """Returns the values of the flags that were given, on the command line or in a flag file."""
-    return {name: flags.FLAGS[name].value for name in _FIELDS if name in flags.FLAGS and flags.FLAGS[name].present}
+    return {name: flags.FLAGS[name].value for name in FIELDS if name in flags.FLAGS and flags.FLAGS[name].present}
 
 
 def parse_grid(axes: Sequence[str], also: Sequence[str] = ()) -> list[dict[str, Any]]:
@@ -45,13 +48,13 @@ def parse_grid(axes: Sequence[str], also: Sequence[str] = ()) -> list[dict[str, 
     names, values = [], []
     for axis in axes:
         name, _, listed = axis.partition("=")
-        check_name("axis of --grid", name, [*_FIELDS, *also])
+        check_name("axis of --grid", name, [*FIELDS, *also])
         if name in names:
             raise ValueError(f"--grid names {name!r} twice. Put all its values into one.")
         parts = [part for part in listed.split(",") if part]
         if not parts:
             raise ValueError(f"--grid needs values, as in 'l1=1e-2,1e-4', found {axis!r}.")
-        kind = _FIELDS[name].metadata["kind"] if name in _FIELDS else str
+        kind = FIELDS[name].metadata["kind"] if name in FIELDS else str
         try:
             values.append([kind(part) for part in parts])
         except ValueError:
@@ -60,11 +63,3 @@ def parse_grid(axes: Sequence[str], also: Sequence[str] = ()) -> list[dict[str, 
             raise ValueError(f"--grid has a value for {name!r} twice: {axis!r}.")
         names.append(name)
     return [dict(zip(names, point, strict=True)) for point in itertools.product(*values)]
-
-
-def build_config(*layers: Mapping[str, Any]) -> ExperimentConfig:
-    """Returns the configuration of these values, later layers over earlier ones."""
-    merged: dict[str, Any] = {}
-    for layer in layers:
-        merged |= layer
-    return ExperimentConfig(**merged)

@@ -12,28 +12,39 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-from experiments.accounting import HISTOGRAM_EDGES, SENT_COLUMNS
-from experiments.loop import RoundRecord
+from experiments import columns
+from experiments.histogram import EDGES
+from tff_fen.program.records import Record
+
+_MESSAGES = {columns.UPDATE: "updates", columns.LOCAL_MODEL: "local models"}
 
 
-def draw(records: list[RoundRecord]) -> dict[str, bytes]:
+def draw(records: list[Record]) -> dict[str, bytes]:
     """Returns the pictures by file name, as PNG."""
     if not records:
         return {}
-    table = {name: np.array([r.row[name] for r in records], dtype=float) for name in records[0].row}
-    return {
+    table = {name: np.array([r.row.get(name) for r in records], dtype=float) for name in records[0].row}
+    share, entropy = "elements that are not zero, %", "entropy in bins of 0.01, bits per parameter"
+    pictures = {
         "accuracy.png": _png(_draw_accuracy(table)),
-        "non_zeros.png": _png(_draw_non_zeros(table)),
-        "entropy.png": _png(_draw_entropy(table)),
-        "updates.png": _png(_draw_updates(records[-1])),
+        "non_zeros.png": _png(_draw_by_message(table, columns.NON_ZERO_SHARE, 100.0, share)),
+        "entropy.png": _png(_draw_by_message(table, columns.ENTROPY, 1.0, entropy)),
     }
+    if columns.HISTOGRAM in records[-1].lists:
+        pictures["updates.png"] = _png(_draw_updates(records[-1]))
+    return pictures
 
 
 def _draw_accuracy(table: dict[str, np.ndarray]) -> plt.Figure:
     figure, axes = plt.subplots(1, 2, figsize=(10, 4), sharey=True, layout="constrained")
-    megabytes = np.cumsum(sum(table[name] for name in SENT_COLUMNS if name in table)) / 1e6
-    names = {"accuracy": "server model", "average_accuracy": "mean of the participants' models"}
-    for ax, x, label in zip(axes, (table["round"], megabytes), ("round", "megabytes sent by clients"), strict=True):
+    rounds = table[columns.ROUND.name]
+    sent = [values for name, values in table.items() if columns.is_sent(name)]
+    megabytes = np.cumsum(np.sum(sent, axis=0)) / 1e6 if sent else np.full(len(rounds), np.nan)
+    names = {
+        columns.ACCURACY.name: "server model",
+        columns.AVERAGE_ACCURACY.name: "mean of the participants' models",
+    }
+    for ax, x, label in zip(axes, (rounds, megabytes), ("round", "megabytes sent by clients"), strict=True):
         for name, text in names.items():
             if name in table:
                 known = np.isfinite(table[name])
@@ -45,39 +56,27 @@ def _draw_accuracy(table: dict[str, np.ndarray]) -> plt.Figure:
     return figure
 
 
-def _draw_non_zeros(table: dict[str, np.ndarray]) -> plt.Figure:
+def _draw_by_message(table: dict[str, np.ndarray], column: columns.Column, unit: float, label: str) -> plt.Figure:
     figure, ax = plt.subplots(figsize=(6, 4), layout="constrained")
-    for name, text in (("delta", "updates"), ("control", "control changes")):
-        column = f"client_work/train/{name}/non_zero_share"
-        if column in table:
-            ax.plot(table["round"], 100 * table[column], label=text)
-    ax.set(xlabel="round", ylabel="elements that are not zero, %", ylim=(0, None))
+    for message in column.messages(table):
+        values = unit * table[column.of(message)]
+        ax.plot(table[columns.ROUND.name], values, label=_MESSAGES.get(message, message))
+    ax.set(xlabel="round", ylabel=label, ylim=(0, None))
     ax.grid(alpha=0.3)
-    ax.legend()
+    if column.messages(table):
+        ax.legend()
     return figure
 
 
-def _draw_entropy(table: dict[str, np.ndarray]) -> plt.Figure:
+def _draw_updates(record: Record) -> plt.Figure:
+    counts = np.array(record.lists[columns.HISTOGRAM], dtype=float)
     figure, ax = plt.subplots(figsize=(6, 4), layout="constrained")
-    for name, text in (("delta", "updates"), ("theta", "local models"), ("control", "control changes")):
-        column = f"client_work/train/{name}/entropy_trunc"
-        if column in table:
-            ax.plot(table["round"], table[column], label=text)
-    ax.set(xlabel="round", ylabel="entropy in bins of 0.01, bits a parameter", ylim=(0, None))
-    ax.grid(alpha=0.3)
-    ax.legend()
-    return figure
-
-
-def _draw_updates(record: RoundRecord) -> plt.Figure:
-    counts = np.array(record.histogram, dtype=float)
-    figure, ax = plt.subplots(figsize=(6, 4), layout="constrained")
-    ratio = HISTOGRAM_EDGES[1] / HISTOGRAM_EDGES[0]
-    edges = np.concatenate([[HISTOGRAM_EDGES[0] / ratio], HISTOGRAM_EDGES, [HISTOGRAM_EDGES[-1] * ratio]])
+    ratio = EDGES[1] / EDGES[0]
+    edges = np.concatenate([[EDGES[0] / ratio], EDGES, [EDGES[-1] * ratio]])
     ax.stairs(100 * counts[1:] / counts.sum(), edges, fill=True)
     ax.set_xscale("log")
     ax.set(xlabel="magnitude of an element of an update", ylabel="share of all elements, %")
-    ax.set_title(f"round {record.row['round']}: {100 * counts[0] / counts.sum():.1f} % are zero")
+    ax.set_title(f"round {record.row[columns.ROUND.name]}: {100 * counts[0] / counts.sum():.1f} % are zero")
     ax.grid(alpha=0.3)
     return figure
 

@@ -1,22 +1,27 @@
 """The cells of the paper's tables by name, `mnist/dirichlet_0.3/algorithm_3`, as values of an experiment.
 
-A name is `data set/split/method`, with `/all` at the end for the tables in which all clients
-take part in every round. lambda_1, lambda_2 and epsilon are the paper's (`paper/hyperparameters.csv`), as
-are rounds and batch sizes. Learning rate, epochs, weight decay, clipping and initial weights are not
-in the paper: they are those of FedDyn's public code. Of the clients' sizes the paper only says that
-they are lognormal; equal ones are those of FedDyn's tables. `Preset.assumed` names all of these.
+A name is `data set/split/method`, with `/all` at the end for the tables in which all clients take part in every
+round. Each part may be a pattern, and the method the name of a set (`SETS`): `mnist/*/paper` is all that `make paper`
+trains. lambda_1, lambda_2 and epsilon are the paper's (`paper/hyperparameters.csv`), as are rounds and batch sizes.
+Learning rate, epochs, weight decay, clipping and initial weights are not in the paper: they are those of FedDyn's
+public code. Of the clients' sizes the paper only says that they are lognormal; equal ones are those of FedDyn's tables.
+`Preset.assumed` names all of these.
 """
 
 from __future__ import annotations
 
 import csv
+import fnmatch
 import functools
 import pathlib
 from typing import Any, NamedTuple
 
-from tff_fen.checks import check_name
+from experiments.methods import EXAMPLE, METHODS, PAPER_SET
+from experiments.settings import check_name
 
 PAPER = pathlib.Path(__file__).parent / "paper"
+SETS = {"paper": PAPER_SET}
+"""Names for several methods."""
 
 _DATA_SETS = {
     "mnist": ("MNIST", 100, 10),
@@ -28,21 +33,6 @@ _DATA_SETS = {
 _LABEL_SPLITS = {"iid": "iid", "dirichlet_0.6": "dirichlet:0.6", "dirichlet_0.3": "dirichlet:0.3"}
 _SPLITS = {"shakespeare": {"iid": "iid", "natural": "natural"}}
 
-# A method's row in the paper's table of hyperparameters, what it is added to, and what is changed.
-_METHODS: dict[str, tuple[str | None, str, dict[str, Any]]] = {
-    "fed_avg": (None, "fed_avg", {}),
-    "fed_prox": ("FedProx", "fed_avg", {}),
-    "algorithm_1": ("Algorithm 1", "fed_avg", {}),
-    "scaffold": (None, "scaffold", {}),
-    "algorithm_2": ("Algorithm 2", "scaffold", {}),
-    "fed_dyn": ("FedDyn", "fed_dyn", {}),
-    "algorithm_3": ("Algorithm 3", "fed_dyn", {}),
-    # Ablations: what the threshold does without l1, and l1 (by proximal steps, which give zeros) without the threshold.
-    "threshold_1": ("Algorithm 1", "fed_avg", {"l1": 0.0}),
-    "proximal_1": ("Algorithm 1", "fed_avg", {"threshold": 0.0, "l1_step": "proximal"}),
-    "threshold_3": ("Algorithm 3", "fed_dyn", {"l1": 0.0}),
-    "proximal_3": ("Algorithm 3", "fed_dyn", {"threshold": 0.0, "l1_step": "proximal"}),
-}
 _ASSUMED: dict[str, Any] = {
     "learning_rate": 0.1, "lr_decay": 1.0, "epochs": 5, "weight_decay": 1e-3, "clip_norm": 10.0, "initializer": "torch",
     "size_sigma": 0.0,
@@ -75,20 +65,49 @@ class Preset(NamedTuple):
 
 def preset_names() -> list[str]:
     """Returns all names."""
-    names = [f"digits/iid/{method}" for method in _METHODS]
+    names = [f"digits/iid/{method}" for method in METHODS]
     for task in _DATA_SETS:
         for split in _SPLITS.get(task, _LABEL_SPLITS):
-            names += [f"{task}/{split}/{method}{share}" for method in _METHODS for share in ("", "/all")]
+            names += [f"{task}/{split}/{method}{share}" for method in METHODS for share in ("", "/all")]
     return names
+
+
+def example_preset(task: str) -> str:
+    """Returns the name of a preset on a data set, for commands that are shown as examples."""
+    return f"{task}/iid/{EXAMPLE}"
+
+
+def expand_presets(name: str) -> list[str]:
+    """Returns the presets that a name stands for: itself, or those that its patterns and its set of methods give.
+
+    Raises:
+      ValueError: if there is none; the message names the nearest.
+    """
+    parts = name.split("/")
+    methods = SETS.get(parts[2], ()) if len(parts) > 2 else ()
+    wanted = [*parts[:2], "*", *parts[3:]] if methods else parts
+    places: dict[tuple[str, ...], list[str]] = {}
+    for preset in preset_names():
+        task, split, method, *share = there = preset.split("/")
+        fits = len(there) == len(wanted) and all(map(fnmatch.fnmatchcase, there, wanted))
+        if fits and (not methods or method in methods):
+            places.setdefault((task, split, *share), []).append(preset)
+    if not places:
+        check_name("preset", name, preset_names())
+    if methods:
+        for found in places.values():
+            found.sort(key=lambda preset: methods.index(preset.split("/")[2]))
+    return [preset for found in places.values() for preset in found]
 
 
 def load_preset(name: str) -> Preset:
     """Returns the values of a cell; raises a `ValueError` that names the nearest for one that is not known."""
     check_name("preset", name, preset_names())
-    task, split, method, *share = name.split("/")
-    row, algorithm, changes = _METHODS[method]
+    task, split, key, *share = name.split("/")
+    method = METHODS[key]
+    row, changes = method.tuned_as.title, method.variant.changes or {}
     if task == "digits":
-        values = {**_DIGITS, "algorithm": algorithm, **_DIGITS_PENALTIES.get(row or "", {}), **changes}
+        values = {**_DIGITS, "algorithm": method.algorithm.key, **_DIGITS_PENALTIES.get(row, {}), **changes}
         return Preset(values, tuple(values))
     dataset, rounds, batch_size = _DATA_SETS[task]
     values = {
@@ -97,9 +116,9 @@ def load_preset(name: str) -> Preset:
         "rounds": rounds,
         "batch_size": batch_size,
         "sampling": "bernoulli:1" if share else "bernoulli:0.1",
-        "algorithm": algorithm,
+        "algorithm": method.algorithm.key,
         **_ASSUMED,
-        **({} if row is None else _penalties()[dataset, row]),
+        **_penalties().get((dataset, row), {}),
         **changes,
     }
     return Preset(values, tuple(_ASSUMED))

@@ -11,15 +11,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from experiments import presets
-from experiments.experiment_config import ExperimentConfig
 from experiments.report.groups import format_value
 from experiments.report.read import Run
+from experiments.settings import FIELDS
 
 
 def flags_of(run: Run) -> tuple[str | None, dict[str, str]]:
     """Returns a run's preset and the flags that were given beside it, or for all its values where there is none."""
     preset = run.preset if run.preset in presets.preset_names() else None
-    usual = {field.name: field.default for field in dataclasses.fields(ExperimentConfig)}
+    usual = {name: field.default for name, field in FIELDS.items()}
     if preset:
         usual |= presets.load_preset(preset).values
     values: dict[str, Any] = dataclasses.asdict(run.config)

@@ -16,10 +16,8 @@ import numpy as np
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from PIL import Image
 
-# A colour for what the elastic net is added to; the line's kind tells what it is added by.
-_LIGHT = {"1": "#0072b2", "2": "#00805c", "3": "#d1480f", "0": "#6b7280"}
-_DARK = {"1": "#5bb3f0", "2": "#35c796", "3": "#ff8a50", "0": "#a3adb8"}
-_FAMILIES = {"fed_avg": "0", "fed_prox": "1", "scaffold": "2", "fed_dyn": "3"}
+from experiments.methods import Method
+
 _DARK_STYLE: dict[str, Any] = {
     "figure.facecolor": "#1d232a", "axes.facecolor": "#1d232a", "savefig.facecolor": "#1d232a", "text.color": "#e4e7eb",
     "axes.labelcolor": "#e4e7eb", "axes.edgecolor": "#76808c", "xtick.color": "#c5ccd3", "ytick.color": "#c5ccd3",
@@ -36,15 +34,15 @@ _STYLE: dict[str, Any] = {
 
 
 class Look(NamedTuple):
-    """Colours of a picture, and whether it is for a phone: panels below each other then."""
+    """Whether a picture is on dark paper, its ink, and whether it is for a phone: panels below each other then."""
 
-    colours: dict[str, str]
+    dark: bool
     ink: str
     narrow: bool
 
-    def of(self, method: str) -> str:
-        """A method's colour."""
-        return self.colours[_FAMILIES.get(method, method[-1])]
+    def of(self, method: Method) -> str:
+        """A method's colour: the algorithm's; the line's kind tells which of its variants it is."""
+        return method.colours.dark if self.dark else method.colours.light
 
 
 Draw = Callable[[Look], plt.Figure]
@@ -63,9 +61,9 @@ def render(draw: Draw) -> Picture:
     """Returns a picture in all its forms."""
     forms = []
     for narrow in (False, True):
-        for colours, ink, style in ((_LIGHT, "#1d232b", {}), (_DARK, "#e4e7eb", _DARK_STYLE)):
+        for dark, ink, style in ((False, "#1d232b", {}), (True, "#e4e7eb", _DARK_STYLE)):
             with plt.rc_context({**_STYLE, **style}):
-                figure = draw(Look(colours, ink, narrow))
+                figure = draw(Look(dark, ink, narrow))
                 forms.append(_png(figure, dpi=180 if narrow else 130))
                 plt.close(figure)
     return Picture(*forms)

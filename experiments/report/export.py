@@ -6,7 +6,7 @@ import json
 import pathlib
 from collections.abc import Sequence
 
-from experiments.output import write_whole
+from experiments.files import write_whole
 from experiments.report.read import Run
 
 

@@ -8,12 +8,14 @@ from typing import NamedTuple
 import matplotlib.pyplot as plt
 import numpy as np
 
+from experiments import split_picture
+from experiments.columns import DRIFT, EPSILON, ROUND
+from experiments.methods import PROXIMAL_STEP, Method
 from experiments.report.drawing import NARROW, Draw, Look, legend, number_points, panels, plain_numbers
-from experiments.report.groups import METHODS, Group
+from experiments.report.groups import Group
 from experiments.report.pareto import pareto_front
 from experiments.report.read import Run
 
-_LINES = {"algorithm": "-", "threshold": ":", "proximal": "-."}
 _NEAR = 1.0  # points of accuracy below the best that the second panel of the Pareto picture shows
 
 
@@ -23,7 +25,7 @@ def draw_accuracy(groups: Sequence[Group]) -> Draw:
     def draw(look: Look) -> plt.Figure:
         figure, axes = panels(look, 2, sharey=True)
         for group in groups:
-            _curve(axes[0], group, look, lambda run: run.table["round"], lambda run: 100 * run.accuracies)
+            _curve(axes[0], group, look, lambda run: run.table[ROUND.name], lambda run: 100 * run.accuracies)
             _curve(axes[1], group, look, _megabytes, lambda run: 100 * run.accuracies)
         axes[0].set(xlabel="round", ylabel="test accuracy, %")
         axes[1].set(xlabel="megabytes sent by clients, log scale", xscale="log")
@@ -37,7 +39,7 @@ def draw_accuracy(groups: Sequence[Group]) -> Draw:
 
 def draw_drift(groups: Sequence[Group]) -> Draw:
     """Distance of the local models from their mean, by round."""
-    return _draw_by_round(groups, "aggregator/drift", "drift")
+    return _draw_by_round(groups, DRIFT.name, "drift")
 
 
 def _draw_by_round(groups: Sequence[Group], column: str, label: str) -> Draw:
@@ -46,7 +48,7 @@ def _draw_by_round(groups: Sequence[Group], column: str, label: str) -> Draw:
     def draw(look: Look) -> plt.Figure:
         figure, (ax,) = panels(look, 1)
         for group in groups:
-            _curve(ax, group, look, lambda run: run.table["round"], lambda run: run.table[column])
+            _curve(ax, group, look, lambda run: run.table[ROUND.name], lambda run: run.table[column])
         ax.set(xlabel="round", ylabel=label, ylim=(0, None))
         legend(figure, ax, look)
         return figure
@@ -71,7 +73,7 @@ def draw_updates(groups: Sequence[Group]) -> Draw:
             if group.first.config.threshold:
                 ax.axvline(group.first.config.threshold, color=look.ink, lw=1, ls="--", label="threshold")
                 ax.legend(loc="upper left", fontsize=9)
-            ax.set_title(f"{METHODS[group.method]}\n{100 * updates.zeros / total:.1f} % are zero", fontsize=10.5)
+            ax.set_title(f"{group.method.title}\n{100 * updates.zeros / total:.1f} % are zero", fontsize=10.5)
             ax.set(xscale="log", xlim=(1e-7, 1), xlabel="magnitude of an element")
         axes[0].set_ylabel("share of all elements, %")
         return figure
@@ -83,7 +85,7 @@ class Study(NamedTuple):
     """Runs by lambda_1 that are otherwise alike: a line of a picture."""
 
     label: str
-    method: str
+    method: Method
     groups: list[Group]
 
 
@@ -96,13 +98,13 @@ def draw_l1(studies: Sequence[Study]) -> Draw:
         place = {value: i for i, value in enumerate(values)}
         for study in studies:
             x = [place[group.first.config.l1] for group in study.groups]
-            kind = study.method.partition("_")[0]
+            variant = study.method.variant
             for ax, quantity in zip(axes, (_percent, _non_zero_percent), strict=True):
                 y = [group.mean(quantity) for group in study.groups]
                 spread = [group.spread(quantity) or 0.0 for group in study.groups]
                 ax.errorbar(
-                    x, y, yerr=spread if any(spread) else None, capsize=3, label=study.label, ls=_LINES[kind],
-                    color=look.of(study.method), marker="o", ms=5, mfc="none" if kind == "proximal" else None,
+                    x, y, yerr=spread if any(spread) else None, capsize=3, label=study.label, ls=variant.line,
+                    color=look.of(study.method), marker="o", ms=5, mfc="none" if variant is PROXIMAL_STEP else None,
                 )  # fmt: skip
         for ax in axes:
             ax.set_xticks(range(len(values)), [f"{value:g}" for value in values])
@@ -154,17 +156,14 @@ def draw_pareto(groups: Sequence[Group]) -> Draw:
 
 def draw_epsilon(groups: Sequence[Group]) -> Draw:
     """Privacy spent, by round."""
-    return _draw_by_round(groups, "dp_epsilon", "epsilon spent")
+    return _draw_by_round(groups, EPSILON.name, "epsilon spent")
 
 
 def draw_split(counts: np.ndarray) -> Draw:
     """How classes are dealt out to clients, as `python -m experiments.show_split` draws it."""
 
     def draw(look: Look) -> plt.Figure:
-        # Here, since the module defines flags of its own, which are no flags of a report.
-        from experiments import show_split
-
-        figure = show_split.draw(counts, "")
+        figure = split_picture.draw(counts, "")
         if look.narrow:
             figure.set_size_inches(NARROW, 4.6)
         return figure
@@ -206,14 +205,15 @@ def _curve(
 ) -> None:
     """Draws the mean over the seeds, and what lies between the least and the most of them."""
     xs, ys = (np.array([quantity(run) for run in group.runs]) for quantity in (x, y))
-    known = np.isfinite(ys).all(0)
+    known = (np.isfinite(xs) & np.isfinite(ys)).all(0)
     if not known.any():
         return
     xs, ys = xs.mean(0)[known], ys[:, known]
-    kind = group.method.partition("_")[0]
-    colour, width = look.of(group.method), 1.8 if kind == "algorithm" else 1.3
+    colour, variant = look.of(group.method), group.method.variant
     marker = "." if len(xs) < 15 else None
-    ax.plot(xs, ys.mean(0), label=group.full_label, marker=marker, color=colour, ls=_LINES.get(kind, "--"), lw=width)
+    ax.plot(
+        xs, ys.mean(0), label=group.full_label, marker=marker, color=colour, ls=variant.line, lw=variant.width
+    )  # fmt: skip
     if len(group.runs) > 1:
         ax.fill_between(xs, ys.min(0), ys.max(0), color=colour, alpha=0.15, lw=0)
 

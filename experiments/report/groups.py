@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from experiments import presets
-from experiments.experiment_config import ExperimentConfig, parse_sampling
+from experiments.methods import METHODS, Method
 from experiments.report.read import Run
+from experiments.settings import Settings, parse_sampling
 
 DATA_SETS = {
     "mnist": "MNIST",
@@ -21,26 +22,6 @@ DATA_SETS = {
     "shakespeare": "Shakespeare",
     "digits": "digits",
     "synthetic": "synthetic",
-}
-METHODS = {
-    "fed_avg": "FedAvg",
-    "fed_prox": "FedProx",
-    "algorithm_1": "Algorithm 1",
-    "threshold_1": "Algorithm 1, l1 = 0",
-    "proximal_1": "Algorithm 1, proximal",
-    "scaffold": "SCAFFOLD",
-    "algorithm_2": "Algorithm 2",
-    "threshold_2": "Algorithm 2, l1 = 0",
-    "proximal_2": "Algorithm 2, proximal",
-    "fed_dyn": "FedDyn",
-    "algorithm_3": "Algorithm 3",
-    "threshold_3": "Algorithm 3, l1 = 0",
-    "proximal_3": "Algorithm 3, proximal",
-}
-_NUMBERS = {"fed_avg": 1, "scaffold": 2, "fed_dyn": 3}
-_ABLATIONS: dict[str, dict[str, Any]] = {
-    "threshold": {"l1": 0.0},
-    "proximal": {"threshold": 0.0, "l1_step": "proximal"},
 }
 # These say where a run takes place or how it is looked at, not what is compared.
 _NOT_COMPARED = {
@@ -59,6 +40,7 @@ class Scenario(NamedTuple):
     size_sigma: float
     alpha: float
     beta: float
+    task_title: str | None = None
 
     @property
     def slug(self) -> str:
@@ -76,7 +58,8 @@ class Scenario(NamedTuple):
         share = share if kind == "bernoulli" else f"{amount} of {self.num_clients} clients a round"
         sigma = f", sizes lognormal ({self.size_sigma:g})" if self.size_sigma else ""
         synthetic = f" ({self.alpha:g}, {self.beta:g})" if self.task == "synthetic" else ""
-        return f"{DATA_SETS.get(self.task, self.task)}{synthetic}, {split_title(self.split)}, {share}{sigma}"
+        task = self.task_title or DATA_SETS.get(self.task, self.task)
+        return f"{task}{synthetic}, {split_title(self.split)}, {share}{sigma}"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -86,14 +69,14 @@ class Group:
     Attributes:
       runs: one a seed.
       scenario: what they were trained on.
-      method: a key of `METHODS`.
+      method: the algorithm with its variant.
       differences: values other than those of the paper's cell for that method, by field.
       planned: rounds of the preset, or those asked for where there is none.
     """
 
     runs: tuple[Run, ...]
     scenario: Scenario
-    method: str
+    method: Method
     differences: dict[str, Any]
     planned: int
 
@@ -111,7 +94,7 @@ class Group:
     def label(self) -> str:
         """The method, and how it differs from the paper's."""
         listed = ", ".join(f"{name}={format_value(value)}" for name, value in self.differences.items())
-        return METHODS[self.method] + (f" ({listed})" if listed else "")
+        return self.method.title + (f" ({listed})" if listed else "")
 
     @property
     def truncation(self) -> str:
@@ -148,17 +131,7 @@ def split_title(split: str) -> str:
 def scenario_of(run: Run) -> Scenario:
     """Returns what a run was trained on."""
     c = run.config
-    return Scenario(c.task, run.split, run.num_clients, c.sampling, c.size_sigma, c.alpha, c.beta)
-
-
-def method_of(config: ExperimentConfig) -> str:
-    """Returns a key of `METHODS`."""
-    number = _NUMBERS[config.algorithm]
-    if config.l1 == 0 and config.threshold == 0:
-        return "fed_prox" if config.algorithm == "fed_avg" and config.l2 else config.algorithm
-    if config.l1 == 0:
-        return f"threshold_{number}"
-    return f"{'proximal' if config.l1_step == 'proximal' and config.threshold == 0 else 'algorithm'}_{number}"
+    return Scenario(c.task, run.split, run.num_clients, c.sampling, c.size_sigma, c.alpha, c.beta, run.task_title)
 
 
 def planned_rounds(run: Run) -> int:
@@ -178,12 +151,21 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
         # The same numbers twice are the same run, in an original folder and an exported one, say.
         distinct = {(run.config.seed, *_lasting(run)): run for run in members}
         runs_by_seed = sorted(distinct.values(), key=lambda run: run.config.seed)
-        method = method_of(members[0].config)
-        groups.append(Group(tuple(runs_by_seed), scenario, method, _differences(members[0], method), planned))
-    tasks, methods = [*DATA_SETS], [*METHODS]
-    return sorted(groups, key=lambda g: (tasks.index(g.scenario.task) if g.scenario.task in tasks else len(tasks),
-                                         g.scenario.sampling, _split_rank(g.scenario.split), g.scenario,
-                                         methods.index(g.method), len(g.differences), g.label, -g.rounds))  # fmt: skip
+        groups.append(Group(tuple(runs_by_seed), scenario, members[0].method, _differences(members[0]), planned))
+    tasks, methods = [*DATA_SETS], [*METHODS, *dict.fromkeys(g.method.key for g in groups)]
+    return sorted(
+        groups,
+        key=lambda g: (
+            tasks.index(g.scenario.task) if g.scenario.task in tasks else len(tasks),
+            g.scenario.sampling,
+            _split_rank(g.scenario.split),
+            g.scenario,
+            methods.index(g.method.key),
+            len(g.differences),
+            g.label,
+            -g.rounds,
+        ),
+    )
 
 
 def by_scenario(groups: Sequence[Group]) -> dict[Scenario, list[Group]]:
@@ -221,22 +203,18 @@ def compared_values(run: Run) -> tuple[tuple[str, Any], ...]:
     return tuple((name, value) for name, value in values.items() if name not in _NOT_COMPARED)
 
 
-def _differences(run: Run, method: str) -> dict[str, Any]:
-    reference = _reference(run.config.task, run.split, method) or {"algorithm": run.config.algorithm, "l2": 1.0}
-    usual = dataclasses.asdict(ExperimentConfig(**reference))
-    return {name: value for name, value in compared_values(run) if value != usual[name]
-            and not (name == "batch_size" and usual[name] is None)
+def _differences(run: Run) -> dict[str, Any]:
+    usual = _usual_values(run.config.task, run.split, run.method.key) or {}
+    reference = dataclasses.asdict(Settings(**usual))
+    return {name: value for name, value in compared_values(run) if value != reference[name]
+            and not (name == "batch_size" and reference[name] is None)
             and not (name == "l1_step" and run.config.l1 == 0)}  # fmt: skip
 
 
 @functools.cache
-def _reference(task: str, split: str, method: str) -> dict[str, Any] | None:
-    """The values of the paper's cell for a method, also of ablations that are no presets; `None` if there is none."""
-    names = presets.preset_names()
-    kind, _, number = method.partition("_")
+def _usual_values(task: str, split: str, method: str) -> dict[str, Any] | None:
+    """The values of the paper's cell for a method; `None` if there is none."""
     for place in (split.replace(":", "_"), "iid"):
-        if f"{task}/{place}/{method}" in names:
+        if f"{task}/{place}/{method}" in presets.preset_names():
             return presets.load_preset(f"{task}/{place}/{method}").values
-        if kind in _ABLATIONS and f"{task}/{place}/algorithm_{number}" in names:
-            return presets.load_preset(f"{task}/{place}/algorithm_{number}").values | _ABLATIONS[kind]
     return None

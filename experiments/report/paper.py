@@ -8,23 +8,15 @@ import math
 from collections.abc import Callable, Sequence
 
 from experiments import presets
-from experiments.experiment_config import parse_sampling
-from experiments.report.groups import DATA_SETS, METHODS, Group, format_value
+from experiments.methods import METHODS, Method
+from experiments.report.groups import DATA_SETS, Group, format_value
 from experiments.report.read import Run
+from experiments.settings import parse_sampling
 
 # d as the paper counts it; `python -m experiments.dense_counts` derives it from the models.
 PAPER_SIZES = {"MNIST": 199_210, "EMNIST-L": 89_610, "CIFAR-10": 797_962, "CIFAR-100": 815_332, "Shakespeare": 133_520}
-# The paper's names: which method it is, and whether entropies are of local models (theta) or of updates (delta).
-_ROWS = {
-    "FedProx": ("fed_prox", "theta"),
-    "Algorithm 1": ("algorithm_1", "delta"),
-    "SCAFFOLD": ("scaffold", "theta"),
-    "Algorithm 2": ("algorithm_2", "delta"),
-    "FedDyn": ("fed_dyn", "delta"),
-    "FedDyn (theta sent)": ("fed_dyn", "theta"),
-    "FedDyn (delta sent)": ("fed_dyn", "delta"),
-    "Algorithm 3": ("algorithm_3", "delta"),
-}
+# The paper's names of methods are the titles here.
+_BY_TITLE = {method.title: method for method in METHODS.values()}
 _TABLES = {("nonzeros_1e7", 0.1): 2, ("entropy_cumulative", 0.1): 3, ("entropy_cumulative", 1.0): 4}
 
 
@@ -34,19 +26,19 @@ class Cell:
 
     Attributes:
       table: 2, 3 or 4.
-      data_set, split, method: as the paper names them; the split as in names of presets.
+      data_set, split, name: as the paper names them, `name` the method; the split as in names of presets.
       rounds: it was summed over.
       participation: share of the clients in a round.
       printed: the figure, as it is printed.
-      dense: what the method would send without zeros, from the same row of Table 2: SCAFFOLD's figure for the
-        methods with two messages, else FedProx's.
-      one_message: FedProx's figure there.
+      dense: what the method would send without zeros, from the same row of Table 2: the figure of the first dense
+        method that sends as many messages.
+      one_message: the figure there of the first dense method with one message.
     """
 
     table: int
     data_set: str
     split: str
-    method: str
+    name: str
     rounds: int
     participation: float
     printed: str
@@ -59,20 +51,21 @@ class Cell:
         return float(self.printed)
 
     @property
-    def key(self) -> str:
-        """The method's key in `METHODS`."""
-        return _ROWS[self.method][0]
+    def method(self) -> Method:
+        """The method; the paper's name may say in brackets what an entropy is of, `FedX (theta sent)`."""
+        return _BY_TITLE[self.name.partition(" (")[0]]
 
     @property
     def message(self) -> str:
-        """What an entropy is of."""
-        return _ROWS[self.method][1]
+        """What an entropy is of, `theta` or `delta`."""
+        said = self.name.partition(" (")[2].removesuffix(" sent)")
+        return said or self.method.paper_entropy
 
     @property
     def preset(self) -> str:
         """The name of the cell's preset."""
         task = next(task for task, title in DATA_SETS.items() if title == self.data_set)
-        return f"{task}/{self.split}/{self.key}" + ("/all" if self.participation == 1.0 else "")
+        return f"{task}/{self.split}/{self.method.key}" + ("/all" if self.participation == 1.0 else "")
 
     @property
     def scale(self) -> float:
@@ -115,27 +108,34 @@ def read_cells() -> list[Cell]:
     """Returns all figures of Tables 2 to 4."""
     with (presets.PAPER / "tables.csv").open() as file:
         rows = list(csv.DictReader(file))
-    # A method without zeros sends all there is; SCAFFOLD's row is that of two messages.
+    # A method without zeros sends all there is.
     dense = {(r["split"], r["dataset"], r["method"]): r["value"] for r in rows if r["quantity"] == "nonzeros_1e7"}
     cells = []
     for row in rows:
         share = float(row["participation"])
-        baseline = "SCAFFOLD" if row["method"] in ("SCAFFOLD", "Algorithm 2") else "FedProx"
+        place = (row["split"], row["dataset"])
+        messages = len(_BY_TITLE[row["method"].partition(" (")[0]].algorithm.messages)
         cells.append(
             Cell(
                 table=_TABLES[row["quantity"], share],
                 data_set=row["dataset"],
                 split=row["split"],
-                method=row["method"],
+                name=row["method"],
                 rounds=int(row["rounds"]),
                 participation=share,
                 printed=row["value"],
-                dense=dense[row["split"], row["dataset"], baseline] if share == 0.1 else None,
-                one_message=dense[row["split"], row["dataset"], "FedProx"] if share == 0.1 else None,
+                dense=dense[*place, dense_method(messages).title] if share == 0.1 else None,
+                one_message=dense[*place, dense_method(1).title] if share == 0.1 else None,
             )
         )
     # The paper's order is by split; beside runs, which are few, data sets are easier to find.
     return sorted(cells, key=lambda cell: [*DATA_SETS.values()].index(cell.data_set))
+
+
+def dense_method(messages: int) -> Method:
+    """Returns the first of the paper's methods without zeros whose clients send so many messages."""
+    baselines = (method.baseline for method in METHODS.values() if method.is_sparse)
+    return next(m for m in baselines if m is not None and len(m.algorithm.messages) == messages)
 
 
 def compare(cells: Sequence[Cell], groups: Sequence[Group]) -> list[Comparison]:
@@ -153,7 +153,7 @@ def belongs(group: Group, cell: Cell) -> bool:
     scenario = group.scenario
     task, split = cell.preset.split("/")[:2]
     return (
-        group.method == cell.key
+        group.method.key == cell.method.key
         and (scenario.task, scenario.split.replace(":", "_")) == (task, split)
         and parse_sampling(scenario.sampling) == ("bernoulli", cell.participation)
         and group.first.config.num_clients is None
@@ -173,18 +173,19 @@ def _rounds(cell: Cell, group: Group) -> str | None:
 
 
 def _messages(cell: Cell, group: Group) -> str | None:
-    if cell.key not in ("scaffold", "algorithm_2"):
+    if len(cell.method.algorithm.messages) == 1:
         return None
+    first, second = cell.method.algorithm.messages
     if cell.table == 2:
-        delta, control = (_mean_of(group, f"non_zeros_{name}") / 1e7 for name in ("delta", "control"))
-        return f"Two messages a client: updates {delta:.2f}, changes of control variates {control:.2f}."
-    return f"Of one message; that of the changes of control variates is {_entropy(group, 'control'):.2f}."
+        sent, changes = (_mean_of(group, f"non_zeros_{name}") / 1e7 for name in (first, second))
+        return f"Two messages a client: updates {sent:.2f}, changes of {second} variates {changes:.2f}."
+    return f"Of one message; that of the changes of {second} variates is {_entropy(group, second):.2f}."
 
 
 def _dense(cell: Cell, group: Group) -> str | None:
     if cell.table != 2 or not _is_dense(group):
         return None
-    messages = 2 if cell.key == "scaffold" else 1
+    messages = len(cell.method.algorithm.messages)
     sums = sorted({run.summary["participants"] for run in group.runs})
     elements = sum(run.summary["dense_elements"] for run in group.runs)
     zeros = elements - sum(run.summary["non_zeros"] for run in group.runs)
@@ -221,7 +222,8 @@ def _participants(cell: Cell, group: Group) -> str | None:
     here = _mean_of(group, "participants")
     if low <= here <= high:
         return None
-    return f"{here:,.1f} participants over all rounds; the paper's FedProx in Table 2 has {low:,.1f} to {high:,.1f}."
+    there = f"the paper's {dense_method(1).title} in Table 2 has {low:,.1f} to {high:,.1f}"
+    return f"{here:,.1f} participants over all rounds; {there}."
 
 
 def _participants_by(cell: Cell, printed: str, messages: int) -> tuple[float, float]:
@@ -272,6 +274,5 @@ def _mean_of(group: Group, name: str) -> float:
 
 def read_hyperparameters() -> dict[tuple[str, str], dict[str, str]]:
     """Returns Table 5: lambda1, lambda2 and epsilon as they are printed, by data set and key of `METHODS`."""
-    keys = {title: key for key, title in METHODS.items()}
     with (presets.PAPER / "hyperparameters.csv").open() as file:
-        return {(row["dataset"], keys[row["method"]]): row for row in csv.DictReader(file)}
+        return {(row["dataset"], _BY_TITLE[row["method"]].key): row for row in csv.DictReader(file)}

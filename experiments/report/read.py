@@ -16,19 +16,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.accounting import SENT_COLUMNS
-from experiments.experiment_config import ExperimentConfig
-from experiments.loop import RoundRecord
-from experiments.output import summarize
+from experiments import columns
+from experiments.methods import Method, is_foreign, method_of
+from experiments.presets import example_preset
+from experiments.settings import Settings
+from experiments.summary import summarize
 
 _AGAIN = "Run the experiment's command again, which writes the file anew from its store, or take the folder away."
-_NEEDED = (
-    "client_work/train/delta/non_zeros",
-    "client_work/train/delta/entropy_trunc",
-    "client_work/train/theta/entropy_trunc",
-    "client_work/train/contributing_clients",
-    "uplink_bytes",
-    "accuracy",
+_NEEDED = (columns.ROUND.name, columns.ACCURACY.name)
+# A user's own algorithm need not measure its messages or give them back to be counted.
+_NEEDED_OF_OURS = (
+    columns.NON_ZEROS.of(columns.UPDATE),
+    columns.ENTROPY.of(columns.UPDATE),
+    columns.ENTROPY.of(columns.LOCAL_MODEL),
+    columns.CONTRIBUTING.name,
+    columns.UPLINK.of(),
 )
 
 
@@ -59,6 +61,8 @@ class Run:
       name: the folder, below the one given.
       path: the folder.
       config: all values.
+      method: the algorithm with its variant; of a user's own algorithm as `config.json` describes it.
+      task_title: of a user's own task, else `None`.
       preset: the preset's name, if it was made from one.
       assumed: fields that the paper does not give.
       parameters: d.
@@ -71,7 +75,9 @@ class Run:
 
     name: str
     path: pathlib.Path
-    config: ExperimentConfig
+    config: Settings
+    method: Method
+    task_title: str | None
     preset: str | None
     assumed: tuple[str, ...]
     parameters: int
@@ -86,27 +92,29 @@ class Run:
     @property
     def rounds(self) -> int:
         """Rounds done."""
-        return len(self.table["round"])
+        return len(self.table[columns.ROUND.name])
 
     @property
     def accuracy(self) -> float:
         """After the last round, of the mean of the participants' models where there is one; NaN if not evaluated."""
-        return self.summary.get("average_accuracy", self.summary.get("accuracy", float("nan")))
+        found = columns.best_accuracy(self.summary)
+        return float("nan") if found is None else found
 
     @property
     def accuracies(self) -> np.ndarray:
         """By round, of the same model."""
-        return self.table["average_accuracy" if "average_accuracy" in self.table else "accuracy"]
+        return columns.best_accuracy(self.table)
 
     @property
     def bytes_by_round(self) -> np.ndarray:
-        """What clients sent, messages of all kinds."""
-        return np.sum([self.table[name] for name in SENT_COLUMNS if name in self.table], axis=0)
+        """What clients sent, messages of all kinds; NaN if it was not counted."""
+        sent = [values for name, values in self.table.items() if columns.is_sent(name)]
+        return np.sum(sent, axis=0) if sent else np.full(self.rounds, np.nan)
 
     @property
-    def bytes_sent(self) -> int:
-        """What clients sent in all rounds."""
-        return int(self.bytes_by_round.sum())
+    def bytes_sent(self) -> float:
+        """What clients sent in all rounds; NaN if it was not counted."""
+        return float(self.bytes_by_round.sum())
 
     @property
     def dense_bytes(self) -> int:
@@ -140,7 +148,7 @@ def find_runs(folders: Sequence[pathlib.Path]) -> list[Run]:
         listed = ", ".join(map(str, folders))
         raise ReportError(
             f"No run found in {listed}: a run's folder has config.json and metrics.csv. Make one first, as with "
-            "`python run_experiment.py --preset=digits/iid/algorithm_3`."
+            f"`python run_experiment.py --preset={example_preset('digits')}`."
         )
     return [read_run(paths[name], name) for name in sorted(paths)]
 
@@ -149,10 +157,13 @@ def read_run(path: pathlib.Path, name: str) -> Run:
     """Reads a run's folder; raises `ReportError` if that cannot be done."""
     about = _read_json(path / "config.json")
     try:
-        config = ExperimentConfig(**about["config"])
+        config = Settings.from_stored(about["config"])
+        title = about["method"]["algorithm"] if is_foreign(config.algorithm) else None
         resolved = about["resolved"]
         fields: dict[str, Any] = dict(
             config=config,
+            method=method_of(config.row(title), config),
+            task_title=about.get("task"),
             preset=about["preset"],
             assumed=tuple(about["assumed"]),
             parameters=int(about["parameters"]),
@@ -163,21 +174,20 @@ def read_run(path: pathlib.Path, name: str) -> Run:
     except (KeyError, TypeError, ValueError) as error:
         what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise ReportError(f"{path / 'config.json'} is damaged: {what}. {_AGAIN}") from error
-    records = _read_metrics(path / "metrics.csv")
+    rows = _read_metrics(path / "metrics.csv", _NEEDED + (() if is_foreign(config.algorithm) else _NEEDED_OF_OURS))
     there = _read_json(path / "summary.json") if (path / "summary.json").exists() else {"rounds": 0}
-    if not isinstance(there.get("rounds"), int) or there["rounds"] > len(records):
+    if not isinstance(there.get("rounds"), int) or there["rounds"] > len(rows):
         raise ReportError(
-            f"{path / 'metrics.csv'} has {len(records)} rounds, summary.json says {there.get('rounds')!r}. {_AGAIN}"
+            f"{path / 'metrics.csv'} has {len(rows)} rounds, summary.json says {there.get('rounds')!r}. {_AGAIN}"
         )
-    finished = there["rounds"] == len(records)
-    evaluation = there if finished else _last_evaluation(records)
-    summary = summarize(records, evaluation, int(about["parameters"]), there.get("seconds", 0.0))
-    columns = {key: np.array([r.row[key] for r in records], dtype=float) for key in records[0].row}
+    finished = there["rounds"] == len(rows)
+    evaluation = there if finished else _last_evaluation(rows)
+    summary = summarize(rows, evaluation, int(about["parameters"]), there.get("seconds", 0.0))
     updates = path / "updates.csv"
     return Run(
         name=name,
         path=path,
-        table=columns,
+        table={name: np.array([row[name] for row in rows], dtype=float) for name in rows[0]},
         summary=summary,
         # A run that went on has the distribution of an earlier round there.
         updates=_read_updates(updates) if finished and updates.exists() else None,
@@ -186,10 +196,9 @@ def read_run(path: pathlib.Path, name: str) -> Run:
     )
 
 
-def _last_evaluation(records: Sequence[RoundRecord]) -> dict[str, Any]:
-    evaluated = [record.row for record in records if record.row["accuracy"] is not None]
-    names = ("accuracy", "average_accuracy")
-    return {name: evaluated[-1][name] for name in names if name in evaluated[-1]} if evaluated else {}
+def _last_evaluation(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    evaluated = [row for row in rows if row[columns.ACCURACY.name] is not None]
+    return columns.evaluation(evaluated[-1]) if evaluated else {}
 
 
 def _read_text(path: pathlib.Path) -> str:
@@ -220,20 +229,22 @@ def _read_rows(path: pathlib.Path) -> tuple[list[str], list[list[str]]]:
     return header, rows
 
 
-def _read_metrics(path: pathlib.Path) -> list[RoundRecord]:
+def _read_metrics(path: pathlib.Path, needed: Sequence[str]) -> list[dict[str, Any]]:
     header, rows = _read_rows(path)
     if not rows:
         raise ReportError(f"{path} has no round yet. Wait for the first, or take the folder away.")
-    missing = [name for name in ("round", *_NEEDED) if name not in header]
+    missing = [name for name in needed if name not in header]
     if missing:
         raise ReportError(f"{path} has no column {missing[0]!r}. {_AGAIN}")
-    records = []
+    found = []
     for number, row in enumerate(rows, 1):
         values = {name: _number(path, number + 1, name, text) for name, text in zip(header, row, strict=True)}
-        if values["round"] != number:
-            raise ReportError(f"{path} is damaged: line {number + 1} is of round {values['round']}. {_AGAIN}")
-        records.append(RoundRecord(values, []))
-    return records
+        if values[columns.ROUND.name] != number:
+            raise ReportError(
+                f"{path} is damaged: line {number + 1} is of round {values[columns.ROUND.name]}. {_AGAIN}"
+            )
+        found.append(values)
+    return found
 
 
 def _number(path: pathlib.Path, line: int, column: str, text: str) -> float | int | None:

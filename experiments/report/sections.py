@@ -7,6 +7,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from experiments import methods
+from experiments.columns import DRIFT, EPSILON
+from experiments.methods import ELASTIC_NET, PROXIMAL_STEP, Method
 from experiments.report import figures, page, paper, tables, texts
 from experiments.report.commands import commands_of
 from experiments.report.drawing import Draw, render
@@ -84,8 +87,9 @@ class Builder:
         section = Section("figure-2", "Figure 2: distribution of the updates")
         without: list[str] = []
         for scenario, groups in self._scenarios.items():
-            found = {group.method: group for group in reversed(main_groups(groups))}
-            wanted = [found[method] for method in ("fed_dyn", "algorithm_2", "algorithm_3") if method in found]
+            found = {group.method.key: group for group in reversed(main_groups(groups))}
+            own = [key for key in reversed(found) if key not in methods.METHODS]
+            wanted = [found[key] for key in (*methods.FIGURE_2, *own) if key in found]
             shown = [group for group in wanted if group.first.updates]
             without += [group.first.name for group in wanted if not group.first.updates]
             if shown:
@@ -99,7 +103,8 @@ class Builder:
         for scenario, groups in self._scenarios.items():
             for studies in l1_studies(groups):
                 shown = list(dict.fromkeys(group for study in studies for group in study.groups))
-                name = f"l1_{studies[0].method[-1]}"
+                algorithm = studies[0].method.algorithm
+                name = f"l1_{algorithm.number or algorithm.key}"
                 table = tables.l1_table(shown)
                 self._figure(section, scenario, name, figures.draw_l1(studies), shown, texts.L1, table)
         return _or_missing(section, texts.NO_L1)
@@ -107,7 +112,7 @@ class Builder:
     def _pareto(self) -> Section:
         section = Section("pareto", "Accuracy against bytes")
         for scenario, groups in self._scenarios.items():
-            shown = [group for group in groups if np.isfinite([run.accuracy for run in group.runs]).all()]
+            shown = [g for g in groups if np.isfinite([(run.accuracy, run.bytes_sent) for run in g.runs]).all()]
             if len(shown) > 1:
                 caption = texts.PARETO + (texts.BARS if _several_seeds(shown) else "")
                 table = tables.pareto_table(shown)
@@ -140,7 +145,7 @@ class Builder:
     def _drift(self) -> Section:
         section = Section("drift", "Drift")
         for scenario, groups in self._scenarios.items():
-            shown = [group for group in main_groups(groups) if "aggregator/drift" in group.first.table]
+            shown = [group for group in main_groups(groups) if DRIFT.name in group.first.table]
             if shown:
                 self._figure(section, scenario, "drift", figures.draw_drift(shown), shown, texts.DRIFT, small=True)
         return _or_missing(section, texts.NO_DRIFT)
@@ -148,7 +153,7 @@ class Builder:
     def _privacy(self) -> Section:
         section = Section("privacy", "Privacy spent")
         for scenario, groups in self._scenarios.items():
-            shown = [group for group in groups if "dp_epsilon" in group.first.table]
+            shown = [group for group in groups if EPSILON.name in group.first.table]
             if shown:
                 draw, table = figures.draw_epsilon(shown), tables.dp_table(shown)
                 self._figure(section, scenario, "dp", draw, shown, texts.PRIVACY, table, small=True)
@@ -191,7 +196,7 @@ def l1_studies(groups: Sequence[Group]) -> list[list[figures.Study]]:
         pictures[group.first.config.algorithm, tuple(rest), group.rounds].append(group)
     found = []
     for members in pictures.values():
-        number = {"fed_avg": 1, "scaffold": 2, "fed_dyn": 3}[members[0].first.config.algorithm]
+        algorithm = members[0].method.algorithm
         studies = []
         for threshold in sorted({group.first.config.threshold for group in members}):
             alike = [group for group in members if group.first.config.threshold == threshold]
@@ -199,9 +204,9 @@ def l1_studies(groups: Sequence[Group]) -> list[list[figures.Study]]:
                 line = [g for g in alike if g.first.config.l1 == 0 or g.first.config.l1_step == step]
                 if any(group.first.config.l1 for group in line):
                     text = f"{step}, " + (f"threshold {threshold:g}" if threshold else "no threshold")
-                    method = f"{'algorithm' if step == 'subgradient' else 'proximal'}_{number}"
+                    method = Method(algorithm, ELASTIC_NET if step == "subgradient" else PROXIMAL_STEP)
                     line.sort(key=lambda g: g.first.config.l1)
-                    studies.append(figures.Study(f"Algorithm {number}, {text}", method, line))
+                    studies.append(figures.Study(f"{Method(algorithm, ELASTIC_NET).title}, {text}", method, line))
         if any(len(study.groups) > 1 for study in studies):
             found.append(studies)
     return found

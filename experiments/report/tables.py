@@ -6,14 +6,15 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 
+from experiments import columns
+from experiments.methods import ELASTIC_NET
 from experiments.report import page, paper
 from experiments.report.commands import command_of
 from experiments.report.figures import megabytes_sent, pareto_points
-from experiments.report.groups import DATA_SETS, METHODS, Group, by_scenario, format_value, main_groups, split_title
+from experiments.report.groups import DATA_SETS, Group, by_scenario, format_value, main_groups, split_title
 from experiments.report.pareto import pareto_front
 from experiments.report.read import Run
 
-_PAIRS = (("fed_prox", "algorithm_1"), ("scaffold", "algorithm_2"), ("fed_dyn", "algorithm_3"))
 # Of Table 5: the field, its column, and the paper's column.
 _PENALTIES = (("l1", "lambda1"), ("l2", "lambda2"), ("threshold", "epsilon"))
 _MORE = ("learning_rate", "lr_decay", "epochs", "weight_decay", "clip_norm", "initializer", "size_sigma")
@@ -40,20 +41,20 @@ def name_of(group: Group, label: str | None = None) -> str:
 
 def fewer(a: float, b: float) -> str:
     """How many times fewer b is than a."""
-    return f"{a / b:.2f}" if a and b else "-"
+    return f"{a / b:.2f}" if a and b and math.isfinite(a / b) else "-"
 
 
 def short_table(groups: Sequence[Group]) -> str:
-    """Each algorithm of the paper against what it was added to; empty if there is no such pair."""
+    """Each algorithm with the elastic net against what it was added to; empty if there is no such pair."""
     rows: list[Sequence[str] | str] = []
     for scenario, members in by_scenario(groups).items():
-        found = {group.method: group for group in main_groups(members) if not group.differences}
+        found = {group.method.key: group for group in main_groups(members) if not group.differences}
         lines = []
-        for plain, sparse in _PAIRS:
-            if plain in found and sparse in found and found[plain].rounds == found[sparse].rounds:
-                a, b = found[plain], found[sparse]
+        for b in found.values():
+            a = found.get(b.method.baseline.key) if b.method.variant is ELASTIC_NET and b.method.baseline else None
+            if a is not None and a.rounds == b.rounds:
                 lines.append([
-                    name_of(b), page.escape(METHODS[plain]),
+                    name_of(b), page.escape(a.method.title),
                     fewer(a.mean(lambda r: r.summary["non_zeros"]), b.mean(lambda r: r.summary["non_zeros"])),
                     fewer(a.mean(megabytes_sent), b.mean(megabytes_sent)),
                     accuracy(b), accuracy(a),
@@ -78,7 +79,7 @@ def paper_table(comparisons: Sequence[paper.Comparison]) -> str:
         equal = ' <span class="good">as printed</span>' if cell.agrees(item.here) else ""
         digits = 1 if cell.table == 2 else 3
         rows.append([
-            name_of(group, cell.method), cell.printed, with_spread(group, cell.here, 2), f"{item.ratio:.3f}{equal}",
+            name_of(group, cell.name), cell.printed, with_spread(group, cell.here, 2), f"{item.ratio:.3f}{equal}",
             f"{scale * cell.scale:.{digits}f}", with_spread(group, cell.scale_here, digits, scale),
             accuracy(group), notes.marks(item.notes),
         ])  # fmt: skip
@@ -94,12 +95,12 @@ def hyperparameter_table(groups: Sequence[Group]) -> str:
     seen: set[tuple[str, ...]] = set()
     for group in groups:
         data_set, run = DATA_SETS.get(group.scenario.task, ""), group.first
-        known = (data_set, group.method) in published or group.method in ("fed_avg", "scaffold")
+        known = (data_set, group.method.key) in published or not group.method.is_sparse
         if not known or data_set not in paper.PAPER_SIZES or set(group.differences) - set(_MORE):
             continue
         values = dataclasses.asdict(run.config)
-        printed = published.get((data_set, group.method), {})
-        cells = [page.escape(data_set), page.escape(METHODS[group.method])]
+        printed = published.get((data_set, group.method.key), {})
+        cells = [page.escape(data_set), page.escape(group.method.title)]
         for field, column in _PENALTIES:
             there = printed.get(column, "")
             cells.append(_penalty(values[field], there))
@@ -157,7 +158,7 @@ def dp_table(groups: Sequence[Group]) -> str:
         private = "no: its noise can be repeated" if c.dp_test_seed is not None else "yes"
         rows.append([
             name_of(group), format_value(c.dp_noise_multiplier), format_value(c.dp_clip), format_value(c.dp_delta),
-            with_spread(group, lambda r: r.summary["dp_epsilon"], 3), accuracy(group), private,
+            with_spread(group, lambda r: r.summary[columns.EPSILON.name], 3), accuracy(group), private,
         ])  # fmt: skip
     header = ["runs", "noise multiplier", "clip", "delta", "epsilon", "accuracy, %", "private"]
     return page.table(header, rows, (0, 6))
@@ -171,13 +172,13 @@ def all_runs_table(groups: Sequence[Group]) -> str:
         for group in members:
             for run in group.runs:
                 counted = [
-                    f"{name.removeprefix('uplink_bytes_')}: {run.summary[name] / 1e6:,.2f}"
-                    for name in run.summary if name.startswith("uplink_bytes_")
+                    f"{codec}: {value / 1e6:,.2f}"
+                    for name, value in run.summary.items() if (codec := columns.codec_of(name)) is not None
                 ]  # fmt: skip
                 rows.append([
                     name_of(group), page.escape(run.name), str(run.config.seed), str(run.rounds),
                     "-" if math.isnan(run.accuracy) else f"{100 * run.accuracy:.2f}", f"{run.summary['non_zeros']:,}",
-                    fewer(run.summary["dense_elements"], run.summary["non_zeros"]), f"{run.bytes_sent / 1e6:,.2f}",
+                    fewer(run.summary["dense_elements"], run.summary["non_zeros"]), _megabytes(run),
                     fewer(run.dense_bytes, run.bytes_sent), page.escape("; ".join(counted)),
                     f"<code>{page.escape(command_of(run))}</code>",
                 ])  # fmt: skip
@@ -188,6 +189,10 @@ def all_runs_table(groups: Sequence[Group]) -> str:
     return page.table(header, rows, (0, 1, 9, 10))
 
 
+def _megabytes(run: Run) -> str:
+    return "-" if math.isnan(run.bytes_sent) else f"{run.bytes_sent / 1e6:,.2f}"
+
+
 def missing_cells(cells: Sequence[paper.Cell], comparisons: Sequence[paper.Comparison]) -> str:
     """A sentence on the cells of a table for which there is no run; empty if there are all."""
     found = {item.cell for item in comparisons}
@@ -195,7 +200,7 @@ def missing_cells(cells: Sequence[paper.Cell], comparisons: Sequence[paper.Compa
     for cell in cells:
         if cell not in found:
             place = f"{cell.data_set} {split_title(cell.split.replace('_', ':'))}"
-            missing.setdefault(place, []).append(cell.method)
+            missing.setdefault(place, []).append(cell.name)
     # Places that lack the same methods are named together.
     together: dict[tuple[str, ...], list[str]] = {}
     for place, methods in missing.items():

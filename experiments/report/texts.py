@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from experiments import methods
+from experiments.methods import ELASTIC_NET, METHODS
+from experiments.presets import example_preset
+
 TITLE = "FedElasticNet: what is sent, and what it comes to"
 INTRODUCTION = (
     "{runs} runs of FedElasticNet (Kim, Woo, Seo and Kim, ICLR 2023) and of the methods it is added to, beside the "
@@ -12,9 +16,11 @@ SHORT = (
     "Each algorithm of the paper against the method it is added to, with the paper's penalties and equally many "
     "rounds. Bytes are of messages really encoded, without loss, for both."
 )
+_PAIRS = [(m.baseline.title, m.title) for m in METHODS.values() if m.variant is ELASTIC_NET and m.baseline]
 NO_PAIR = (
-    "There is no pair of runs of equally many rounds: FedProx and Algorithm 1, SCAFFOLD and Algorithm 2, FedDyn and"
-    " Algorithm 3."
+    "There is no pair of runs of equally many rounds: "
+    + ", ".join(f"{plain} and {sparse}" for plain, sparse in _PAIRS)
+    + "."
 )
 _ENTROPY = (
     "Entropy in bits a parameter of a histogram with bins of 0.01 (by truncation), mean over the participants, "
@@ -30,12 +36,13 @@ PAPER_TABLES = {
     4: ("Table 4: entropy, all clients", _ENTROPY),
 }
 ACCURACIES = (
-    "The paper prints no accuracies, only curves. Here they are those after the last round; for FedDyn and "
-    "Algorithm 3 of the mean of the participants' models, as FedDyn's authors do."
+    "The paper prints no accuracies, only curves. Here they are those after the last round; where a method has a mean "
+    "of the participants' models beside the server's model, they are of that mean."
 )
 HYPERPARAMETERS = (
-    "* not in the paper: assumed here, after FedDyn's public code. A value without * is the paper's or was given by"
-    " a flag. A dash: the method has none. Where the paper's figure is another one it stands in brackets."
+    "* not in the paper: assumed here, after the public code that the paper builds on. A value without * is the paper's"
+    " or was given by a flag. A dash: the method has none. Where the paper's figure is another one it stands in"
+    " brackets."
 )
 NO_HYPERPARAMETERS = "No run has the paper's values of one of its data sets."
 FIGURE_1 = (
@@ -52,13 +59,13 @@ NO_UPDATES = (
     "There is no updates.csv in {runs}: the run has not ended, or was made by an earlier version. The same command "
     "again writes it."
 )
-NO_FIGURE_2 = "There is no run of FedDyn, Algorithm 2 or Algorithm 3."
+NO_FIGURE_2 = f"There is no run of {', '.join(METHODS[key].title for key in methods.FIGURE_2)}."
 L1 = (
     "Accuracy and share of non-zeros by l1, all else alike. l1 = 0 with the threshold is the ablation: that much is"
     " the threshold's doing. The proximal step gives zeros without a threshold."
 )
 NO_L1 = (
-    "No two runs differ in l1 alone. Such are made by `python run_experiment.py --preset=mnist/iid/algorithm_3 "
+    f"No two runs differ in l1 alone. Such are made by `python run_experiment.py --preset={example_preset('mnist')} "
     "--grid=l1=0,1e-2,1e-4,1e-6,1e-8`."
 )
 PARETO = (
@@ -74,11 +81,12 @@ SPLIT = (
 )
 NO_SPLITS = "Left out, as --nosplits asks."
 NO_DATA = "the data are not at hand."
+OWN_DATA = "a data set of your own, which a report does not load."
 DRIFT = (
-    "Root mean square distance of a round's local models from their mean. It is measured for methods whose clients "
-    "have states: SCAFFOLD, FedDyn and what is added to them."
+    "Root mean square distance of a round's local models from their mean. It is measured for methods that correct "
+    "drift."
 )
-NO_DRIFT = "There is no run of SCAFFOLD, FedDyn or Algorithms 2 and 3, for which drift is measured."
+NO_DRIFT = "There is no run of a method that corrects drift, for which it is measured."
 PRIVACY = (
     "Epsilon spent by the client that took part in most rounds. No amplification by sampling is claimed, since who "
     "takes part follows from the published seed."

@@ -19,12 +19,12 @@ import numpy as np
 import psutil
 import pytest
 
+from tests.support.experiments import ROOT, Experiments
 from tff_fen.program.store import SqliteStore
 
 # On one core: they share what an uninterrupted run gives, and measure how long it takes.
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("resume")]
 
-ROOT = pathlib.Path(__file__).parents[2]
 ROUNDS = 8
 # Few parameters and little data: what is tested here is when a process ends, not what it learns.
 COMMON = f"--task=digits --num_clients=12 --rounds={ROUNDS} --epochs=1 --noplots --quiet --sampling=bernoulli:0.3"
@@ -35,63 +35,9 @@ EXPERIMENTS = {
 }
 
 
-class Experiments:
-    """Runs experiments in forked children of a process that has TensorFlow imported."""
-
-    def __init__(self, errors: pathlib.Path) -> None:
-        self._errors = errors.open("a+")
-        self._parent = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.kill_experiments"],
-            cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True,
-        )  # fmt: skip
-
-    def start(self, arguments: str) -> int:
-        """Starts an experiment and returns its process id."""
-        assert self._parent.stdin is not None and self._parent.stdout is not None
-        self._errors.truncate(0)
-        self._parent.stdin.write(f"{COMMON} {arguments}\n")
-        self._parent.stdin.flush()
-        return int(self._parent.stdout.readline())
-
-    def wait(self) -> tuple[int, str]:
-        """Waits for the experiment; returns its exit code and what it wrote to standard error."""
-        assert self._parent.stdout is not None
-        while True:
-            line = self._parent.stdout.readline().strip()
-            if line.lstrip("-").isdigit():
-                return int(line), pathlib.Path(self._errors.name).read_text().replace("\0", "")
-            assert line or self._parent.poll() is None, "the parent of the experiments has ended"
-
-    def run(self, arguments: str) -> None:
-        """Runs an experiment to its end."""
-        self.start(arguments)
-        code, errors = self.wait()
-        assert code == 0, errors
-
-    def kill(self, pid: int) -> bool:
-        """Kills an experiment (and the worker that TFF started for it); returns whether it was still running."""
-        workers = []
-        with contextlib.suppress(psutil.NoSuchProcess):
-            workers = psutil.Process(pid).children(recursive=True)
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-        code, errors = self.wait()
-        assert code in (0, -signal.SIGKILL), errors
-        for worker in workers:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                worker.kill()
-        return code != 0
-
-    def close(self) -> None:
-        assert self._parent.stdin is not None
-        self._parent.stdin.close()
-        self._parent.wait(timeout=30)
-        self._errors.close()
-
-
 @pytest.fixture(scope="module")
 def experiments(tmp_path_factory) -> Iterator[Experiments]:
-    running = Experiments(tmp_path_factory.mktemp("errors") / "stderr")
+    running = Experiments(tmp_path_factory.mktemp("errors") / "stderr", COMMON)
     yield running
     running.close()
 

@@ -9,7 +9,7 @@ import pathlib
 from typing import Any
 
 from experiments import presets
-from experiments.experiment_config import ExperimentConfig
+from experiments.settings import Settings
 
 PARTICIPANTS = 1019  # of MNIST's 100 rounds with seed 0, by which the paper's dense counts are explained
 SIZES = {"mnist": 199_210, "shakespeare": 132_720, "digits": 6_310}
@@ -37,7 +37,7 @@ def write_run(
     values = (presets.load_preset(preset).values if preset else {}) | changes
     if rounds is not None and summary:  # one that ended early was asked to
         values["rounds"] = rounds
-    config = ExperimentConfig(**values)
+    config = Settings(**values)
     done = config.rounds if rounds is None else rounds
     parameters = SIZES[config.task]
     folder.mkdir(parents=True)
@@ -54,7 +54,7 @@ def write_run(
     for t in range(1, done + 1):
         present = participants - (done - 1) * (participants // done) if t == 1 else participants // done
         row: dict[str, Any] = {"round": t, "client_work/train/contributing_clients": present}
-        for message in ["delta", "control"] if config.algorithm == "scaffold" else ["delta"]:
+        for message in config.row().messages:
             row[f"client_work/train/{message}/non_zeros"] = round(share * present * parameters)
             row[f"client_work/train/{message}/entropy_trunc"] = entropies[0]
         row["client_work/train/theta/entropy_trunc"] = entropies[1]

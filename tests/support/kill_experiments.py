@@ -12,17 +12,17 @@ import os
 import shlex
 import sys
 
-import run_experiment
+from absl import app
+
+from experiments import run_command
 
 
 def main() -> None:
-    from absl import app
-
     for line in sys.stdin:
         child = os.fork()
         if child == 0:
             sys.argv = ["run_experiment.py", *shlex.split(line)]
-            app.run(run_experiment.main)
+            app.run(run_command.main)
             os._exit(0)
         print(child, flush=True)
         _, status = os.waitpid(child, 0)

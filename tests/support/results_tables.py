@@ -5,16 +5,14 @@ from __future__ import annotations
 import pathlib
 from collections.abc import Callable
 
+from experiments.methods import METHODS, PAPER_SET
 from experiments.report.figures import megabytes_sent
-from experiments.report.groups import DATA_SETS, METHODS, Group, group_runs, split_title
+from experiments.report.groups import DATA_SETS, Group, group_runs, split_title
 from experiments.report.paper import Cell, read_cells
 from experiments.report.read import Run, find_runs
 
 RESULTS = pathlib.Path(__file__).parents[2] / "results"
 SPLITS = {"iid": "iid", "dirichlet_0.6": "dirichlet:0.6", "dirichlet_0.3": "dirichlet:0.3"}
-MNIST_METHODS = [
-    "fed_prox", "scaffold", "fed_dyn", "algorithm_1", "algorithm_2", "algorithm_3", "threshold_3", "proximal_3",
-]  # fmt: skip
 
 
 def read(*folders: str) -> list[Group]:
@@ -24,7 +22,7 @@ def read(*folders: str) -> list[Group]:
 
 def mnist_cells(split: str) -> dict[str, Cell]:
     """MNIST's row of the paper's Table 2 by method."""
-    return {c.key: c for c in read_cells() if (c.table, c.data_set, c.split) == (2, "MNIST", split)}
+    return {c.method.key: c for c in read_cells() if (c.table, c.data_set, c.split) == (2, "MNIST", split)}
 
 
 def accuracy(group: Group) -> float:
@@ -45,11 +43,11 @@ def times_fewer(run: Run) -> float:
 def mnist(split: str) -> list[str]:
     """Accuracy and what is sent on a split of MNIST; non-zeros in 10^7, with the paper's."""
     printed = {method: cell.printed for method, cell in mnist_cells(split).items()}
-    groups = {g.method: g for g in read("mnist") if g.scenario.split == SPLITS[split] and not g.differences}
+    groups = {g.method.key: g for g in read("mnist") if g.scenario.split == SPLITS[split] and not g.differences}
     lines = [f"{split_title(SPLITS[split]):<24} accuracy non-zeros  paper      MB  fewer"]
-    for method in MNIST_METHODS:
+    for method in PAPER_SET:
         counts = f"{non_zeros(groups[method]) / 1e7:9.2f} {printed.get(method, ''):>6}"
-        lines.append(f"{METHODS[method]:<24} {_row(groups[method], counts, 1)}")
+        lines.append(f"{METHODS[method].title:<24} {_row(groups[method], counts, 1)}")
     return lines
 
 
@@ -57,7 +55,7 @@ def seeds() -> list[str]:
     """Means over three seeds, and standard deviations."""
     lines = [f"{'':<42} {'accuracy':>14} {'MB':>7} {'times fewer':>14}"]
     for group in read("seeds"):
-        name = f"{METHODS[group.method]}, {group.first.config.uplink or 'lossless'}"
+        name = f"{group.method.title}, {group.first.config.uplink or 'lossless'}"
         percent = f"{_spread(group, lambda r: 100 * r.accuracy)} %"
         lines.append(f"{name:<42} {percent:>14} {group.mean(megabytes_sent):7.2f} {_spread(group, times_fewer):>14}")
     return lines
@@ -67,7 +65,7 @@ def truncated() -> list[str]:
     """The other data sets, as many rounds as were done."""
     lines = [f"{'':<50} rounds accuracy non-zeros      MB  fewer"]
     for group in read("cifar10", "cifar100", "shakespeare"):
-        name = f"{DATA_SETS[group.scenario.task]}, {split_title(group.scenario.split)}: {METHODS[group.method]}"
+        name = f"{DATA_SETS[group.scenario.task]}, {split_title(group.scenario.split)}: {group.method.title}"
         lines.append(f"{name:<50} {group.rounds:6} {_row(group, f'{non_zeros(group) / 1e7:9.3f}', 2)}")
     return lines
 

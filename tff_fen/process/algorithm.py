@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -11,11 +11,20 @@ import tensorflow_federated as tff
 from tff_fen.client_work.trainer import LocalResult
 
 
-class Train(Protocol):
-    """Trains the client's model from theta on its data of this round."""
+class Train(NamedTuple):
+    """Trains the client's model from theta on its data of this round.
+
+    Attributes:
+      theta: the trainable weights that the server sent.
+      run: `correction -> LocalResult`.
+    """
+
+    theta: Any
+    run: Callable[[Any | None], LocalResult]
 
     def __call__(self, correction: Any | None = None) -> LocalResult:
         """Trains with `correction`, a structure like the trainable weights, added to every gradient."""
+        return self.run(correction)
 
 
 class Update(NamedTuple):

@@ -9,7 +9,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_fen.client_work.trainer import LocalResult, Trainer
-from tff_fen.process.algorithm import Algorithm
+from tff_fen.process.algorithm import Algorithm, Train
 from tff_fen.process.metrics import ClientMetrics, Metrics
 from tff_fen.process.uplink import Uplink
 
@@ -68,10 +68,10 @@ def run_client(
       round_number: int32 scalar, from 0.
     """
 
-    def train(correction: Any | None = None) -> LocalResult:
+    def run(correction: Any | None) -> LocalResult:
         return trainer.train(weights, dataset, round_number, client_id=client.client_id, correction=correction)
 
-    update = algorithm.update(train, client, broadcast)
+    update = algorithm.update(Train(weights.trainable, run), client, broadcast)
     sent, state = uplink.send(update.messages, update.state)
     state = algorithm.absorb(state, sent)
 

@@ -222,7 +222,7 @@ def test_the_reports_command_tells_nothing_of_the_machine(tmp_path: pathlib.Path
 
 def comparisons(folder: pathlib.Path, table: int) -> dict[str, paper.Comparison]:
     cells = [cell for cell in paper.read_cells() if cell.table == table]
-    return {item.cell.method: item for item in paper.compare(cells, group_runs(find_runs([folder])))}
+    return {item.cell.name: item for item in paper.compare(cells, group_runs(find_runs([folder])))}
 
 
 def test_table_2(tmp_path: pathlib.Path) -> None:
@@ -448,7 +448,7 @@ def test_curves_are_drawn_of_known_points_alone(tmp_path: pathlib.Path) -> None:
     lines[2] = lines[2].rsplit(",", 1)[0] + ","  # not evaluated in round 2
     (folder / "metrics.csv").write_text("\n".join(lines) + "\n")
     groups = group_runs(find_runs([tmp_path]))
-    drawn = figures.draw_accuracy(groups)(Look(dict.fromkeys("0123", "#000000"), "#000000", False))
+    drawn = figures.draw_accuracy(groups)(Look(False, "#000000", False))
     by_round, by_size = (np.asarray(ax.lines[0].get_xdata()) for ax in drawn.axes)
     assert by_round.tolist() == [1, 3, 4] and by_size.tolist() == [1.0, 3.0, 4.0]
 

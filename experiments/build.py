@@ -1,0 +1,181 @@
+"""From the values of an experiment to what its rounds are made of: process, aggregators, sampling, evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow_federated as tff
+
+import tff_fen
+from experiments.experiment_config import ExperimentConfig
+from experiments.foreign import call_with, check_keyword, load_function, parse_hyperparameters, title_of
+from experiments.methods import Method, is_foreign, method_of
+from experiments.settings import FIELDS, parse_sampling
+from tasks.evaluation import Evaluation, Evaluator
+from tasks.task import Task
+from tff_fen.program import sampling
+
+# Keywords that an experiment gives to a builder whose signature has them.
+_OURS = (
+    "model", "elastic_net", "local_training", "num_clients", "aggregator", "codec", "release_messages", "measurements",
+)  # fmt: skip
+# And those that have defaults of their own in TFF's sense; no flag sets them.
+_LEFT_ALONE = ("metrics_aggregator", "client_weighting")
+# A user's builder that takes no such keyword cannot do what the setting asks for.
+_NEEDS_KEYWORD = {
+    "l1": "elastic_net", "l2": "elastic_net", "threshold": "elastic_net", "aggregator": "aggregator", "uplink": "codec",
+}  # fmt: skip
+
+
+class Aggregation(NamedTuple):
+    """The factories of an experiment, and what goes over the wire with them.
+
+    Attributes:
+      first: of the main message; `None` for the exact mean.
+      second: of the second aggregate, where an algorithm releases two.
+      message_bytes: bytes of a message of d elements in some tensors, `(d, tensors) -> bytes`; `None`
+        where the codec decides.
+    """
+
+    first: Any = None
+    second: Any = None
+    message_bytes: Callable[[int, int], int] | None = None
+
+
+class Parts(NamedTuple):
+    """What the rounds of an experiment are made of.
+
+    Attributes:
+      process: from `build_process`.
+      aggregation: what it was built with.
+      client_dataset: `(k -> tf.data.Dataset)`.
+      sample: `(round -> sorted client ids)`, a pure function.
+      evaluate: `(ModelWeights -> Evaluation)`.
+    """
+
+    process: tff_fen.StatefulClientProcess
+    aggregation: Aggregation
+    client_dataset: Callable[[int], Any]
+    sample: Callable[[int], np.ndarray]
+    evaluate: Callable[[Any], Evaluation]
+
+
+def build_parts(config: ExperimentConfig, task: Task) -> Parts:
+    """Builds what the rounds of an experiment are made of."""
+    kind, amount = parse_sampling(config.sampling)
+    m = len(task.clients)
+    aggregation = build_aggregation(config, amount if kind == "uniform" else amount * m)
+    process = build_process(config, task.build_model(), task.batch_size, m, aggregation)
+
+    def sample(round_number: int) -> np.ndarray:
+        if kind == "uniform":
+            return sampling.sample_uniform(round_number, m, int(amount), config.seed)
+        return sampling.sample_bernoulli(round_number, m, amount, config.seed)
+
+    return Parts(process, aggregation, task.client_dataset, sample, Evaluator(task).evaluate)
+
+
+def build_process(
+    config: ExperimentConfig,
+    model: tff.learning.models.FunctionalModel,
+    batch_size: int,
+    num_clients: int,
+    aggregation: Aggregation,
+) -> tff_fen.StatefulClientProcess:
+    """Builds the experiment's process, which gives back what each client sends if its builder can make it do so."""
+    row = config.row()
+    builder = load_function("algorithm", row.builder)
+    keywords = dict(
+        model=model,
+        elastic_net=config.elastic_net(),
+        local_training=config.local_training(batch_size),
+        num_clients=num_clients,
+        aggregator=aggregation.first,
+        codec=config.codec(),
+        release_messages=True,
+        measurements=True,
+    )
+    keywords |= {name: getattr(config, name) for name in row.hyperparameters}
+    if row.second_aggregator is not None:
+        keywords[row.second_aggregator] = aggregation.second
+    if is_foreign(config.algorithm):
+        keywords |= parse_hyperparameters(builder, config.hyperparameters, (*_OURS, *_LEFT_ALONE))
+    process = call_with(builder, keywords)
+    if not isinstance(process, tff_fen.StatefulClientProcess):
+        raise TypeError(
+            f"algorithm={config.algorithm!r} must return a tff_fen.StatefulClientProcess, found "
+            f"{type(process).__name__}. Make it with tff_fen.compose_process."
+        )
+    if config.aggregator == "dp" and len(process.releases) > 1 and aggregation.second is None:
+        raise ValueError(
+            f"aggregator='dp' cannot be used with algorithm={config.algorithm!r}: of each client it releases "
+            f"{', '.join(process.releases)}, and noise is accounted for one of them. Take another aggregator."
+        )
+    return process
+
+
+def check_algorithm(config: ExperimentConfig) -> None:
+    """Raises if a user's algorithm cannot be imported or cannot be called with what is set."""
+    if is_foreign(config.algorithm):
+        builder = load_function("algorithm", config.algorithm)
+        parse_hyperparameters(builder, config.hyperparameters, (*_OURS, *_LEFT_ALONE))
+        for name, keyword in _NEEDS_KEYWORD.items():
+            if getattr(config, name) != FIELDS[name].default:
+                check_keyword(name, getattr(config, name), builder, keyword)
+
+
+def describe_method(config: ExperimentConfig) -> dict[str, str]:
+    """Returns what `config.json` says of the method, so that a report need not import a user's code."""
+    title = title_of(load_function("algorithm", config.algorithm), "build_") if is_foreign(config.algorithm) else None
+    method: Method = method_of(config.row(title), config)
+    return {
+        "key": method.key,
+        "title": method.title,
+        "algorithm": method.algorithm.title,
+        "variant": method.variant.key,
+    }
+
+
+def build_aggregation(config: ExperimentConfig, expected_clients: float) -> Aggregation:
+    """Builds the aggregators; `expected_clients` is the mean number of participants."""
+    return _AGGREGATIONS[config.aggregator](config, expected_clients)
+
+
+def _build_dp(config: ExperimentConfig, expected_clients: float) -> Aggregation:
+    if config.row().releases_second(config):
+        pair = tff_fen.build_dp_pair(
+            config.dp_noise_multiplier,
+            expected_clients,
+            config.dp_clip,
+            config.dp_second_clip,
+            test_seed=config.dp_test_seed,
+        )
+        return Aggregation(*pair)
+    factory = tff_fen.build_dp_factory(
+        config.dp_noise_multiplier, expected_clients, config.dp_clip, test_seed=config.dp_test_seed
+    )
+    return Aggregation(factory)
+
+
+def _build_compression(config: ExperimentConfig, expected_clients: float) -> Aggregation:
+    del expected_clients
+    bits = config.compression_bits
+    encoded = tff.aggregators.EncodedSumFactory.quantize_above_threshold(quantization_bits=bits, threshold=1)
+    # Each tensor goes with its smallest and largest value.
+    return Aggregation(
+        tff.aggregators.MeanFactory(encoded), message_bytes=lambda size, tensors: -(-size * bits // 8) + 8 * tensors
+    )
+
+
+_AGGREGATIONS: dict[str, Callable[[ExperimentConfig, float], Aggregation]] = {
+    "mean": lambda config, expected: Aggregation(),
+    "dp": _build_dp,
+    "compression": _build_compression,
+    "robust": lambda config, expected: Aggregation(tff.learning.robust_aggregator()),
+    # What is masked has no zeros left: every element is sent, as an integer of the modulus.
+    "secure": lambda config, expected: Aggregation(
+        tff.learning.secure_aggregator(), message_bytes=lambda size, tensors: 4 * size
+    ),
+}

@@ -1,0 +1,100 @@
+"""The columns of a round, `metrics.csv`: one list of their names, and of what is done with them.
+
+Columns of a message have its name inside: `client_work/train/delta/non_zeros`, `uplink_control_bytes`. The first
+message of a process has none in the columns of bytes: `uplink_bytes`. A codec whose bytes are only counted follows:
+`uplink_bytes_float16`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+
+class Column(NamedTuple):
+    """A column, or one for each message.
+
+    Attributes:
+      name: with `{message}` and `{codec}` where there is one for each.
+      text: what it is.
+      summed: whether a summary has its sum over the rounds.
+    """
+
+    name: str
+    text: str
+    summed: bool = False
+
+    def of(self, message: str = "", codec: str = "") -> str:
+        """The name for a message and a codec."""
+        return self.name.format(message=message, codec=codec)
+
+    def messages(self, names: Iterable[str]) -> list[str]:
+        """The messages for which there is such a column, without those of codecs."""
+        pattern = re.escape(self.name).replace(r"\{message\}", "(.*?)").replace(r"\{codec\}", "")
+        return [found[1] for name in names if (found := re.fullmatch(pattern, name))]
+
+
+ROUND = Column("round", "number of the round, from 1")
+LOSS = Column("client_work/train/loss", "mean of the participants' training losses")
+PARTICIPANTS = Column("client_work/train/participants", "clients that took part")
+CONTRIBUTING = Column("client_work/train/contributing_clients", "participants whose update counted")
+NON_FINITE = Column("client_work/train/non_finite_clients", "participants whose update was not finite")
+NON_ZEROS = Column("client_work/train/{message}/non_zeros", "elements that are not zero, of all participants")
+NON_ZERO_SHARE = Column("client_work/train/{message}/non_zero_share", "their share of all elements")
+ENTROPY = Column("client_work/train/{message}/entropy_trunc", "bits per parameter, bins of 0.01, mean of participants")
+DRIFT = Column("aggregator/drift", "root mean square distance of the local models from their mean")
+UPLINK = Column("uplink{message}_bytes{codec}", "bytes that clients sent", summed=True)
+DOWNLINK = Column("downlink{message}_bytes", "bytes that the server sent to all participants", summed=True)
+EPSILON = Column("dp_epsilon", "privacy spent so far")
+ACCURACY = Column("accuracy", "of the server's model on the test set; empty where it was not due")
+TEST_LOSS = Column("test_loss", "of the same model")
+AVERAGE_ACCURACY = Column("average_accuracy", "of the mean of the participants' models")
+AVERAGE_TEST_LOSS = Column("average_test_loss", "of the same model")
+
+COLUMNS = (
+    ROUND, LOSS, PARTICIPANTS, CONTRIBUTING, NON_FINITE, NON_ZEROS, NON_ZERO_SHARE, ENTROPY, DRIFT, UPLINK, DOWNLINK,
+    EPSILON, ACCURACY, TEST_LOSS, AVERAGE_ACCURACY, AVERAGE_TEST_LOSS,
+)  # fmt: skip
+"""All that this project reads or writes; a process may report more."""
+
+UPDATE, LOCAL_MODEL = "delta", "theta"
+"""What is measured of every process: the update it sends, and the local model, which it does not send."""
+HISTOGRAM = "histogram"
+"""Beside the columns: how many elements of the updates are zero and how large the others are, see `bytes`."""
+
+
+def of_message(column: Column, name: str, first: bool, codec: str = "") -> str:
+    """The column of bytes of a message; the first one has no name in it."""
+    return column.of("" if first else f"_{name}", f"_{codec}" if codec else "")
+
+
+def is_sent(name: str) -> bool:
+    """Whether a column is of bytes that clients really sent."""
+    return bool(UPLINK.messages([name]))
+
+
+def is_summed(name: str) -> bool:
+    """Whether a summary has the column's sum."""
+    return any(column.summed and re.fullmatch(column.name.format(message=".*", codec=".*"), name) for column in COLUMNS)
+
+
+def codec_of(name: str) -> str | None:
+    """The codec whose bytes were only counted, of the first message; `None` for any other column."""
+    prefix = UPLINK.of() + "_"
+    return name.removeprefix(prefix) if name.startswith(prefix) else None
+
+
+def bytes_sent(row: Mapping[str, Any]) -> int:
+    """What clients sent in a round, or in all rounds of a summary."""
+    return int(sum(value or 0 for name, value in row.items() if is_sent(name)))
+
+
+def best_accuracy(row: Mapping[str, Any]) -> Any:
+    """Of the mean of the participants' models where a method has one, else of the server's model."""
+    return row.get(AVERAGE_ACCURACY.name, row.get(ACCURACY.name))
+
+
+def evaluation(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The accuracies in a row or in a summary."""
+    return {column.name: row[column.name] for column in (ACCURACY, AVERAGE_ACCURACY) if column.name in row}

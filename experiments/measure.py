@@ -1,0 +1,76 @@
+"""What is measured of a round: bytes, privacy spent, and the model on the test set."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from experiments import columns
+from experiments.build import Parts
+from experiments.bytes import ByteCounter
+from experiments.experiment_config import ExperimentConfig
+from experiments.privacy import PrivacyAccountant
+from tff_fen.program.rounds import Rounds
+from tff_fen.program.store import RoundStore
+
+
+class Measure:
+    """The columns of a round beside the process's own metrics, as `tff_fen.program.rounds.Rounds` asks for them."""
+
+    def __init__(self, config: ExperimentConfig, parts: Parts) -> None:
+        """Initializes the measure.
+
+        Args:
+          config: of the experiment.
+          parts: of the experiment.
+        """
+        self._config, self._parts, self._process = config, parts, parts.process
+        self.bytes = ByteCounter(
+            parts.process,
+            codec=config.codec(),
+            counted=config.counted_codecs(),
+            message_bytes=parts.aggregation.message_bytes,
+        )
+        self._privacy = (
+            PrivacyAccountant(config.dp_noise_multiplier, config.dp_delta, parts.sample)
+            if config.aggregator == "dp"
+            else None
+        )
+        self._broadcasts = len(parts.process.get_broadcast.type_signature.result) > 0
+
+    def __call__(self, before: Any, output: Any, ids: Sequence[int]) -> dict[str, Any]:
+        """Returns the columns of a round, and the histogram of its updates.
+
+        Args:
+          before: the server's state before the round.
+          output: what `process.next` returned. Without messages, which a builder without `release_messages` does
+            not give, there are no columns of the uplink's bytes and no histogram.
+          ids: of the participants.
+        """
+        done = int(output.state.client_work)
+        found: dict[str, Any] = {}
+        if hasattr(output, "messages"):
+            counts, histogram = self.bytes.count_uplink(output.messages)
+            found |= counts | {columns.HISTOGRAM: histogram.tolist()}
+        broadcast = self._process.get_broadcast(before) if self._broadcasts else {}
+        found |= self.bytes.count_downlink(before.global_model_weights.trainable, broadcast, len(ids))
+        if self._privacy is not None:
+            found[columns.EPSILON.name] = self._privacy.epsilon(done)
+        return found | self.evaluate(output.state, due=done % self._config.evaluate_every == 0)
+
+    def evaluate(self, state: Any, due: bool = True) -> dict[str, Any]:
+        """Returns test accuracy and loss of the server's model and of the participants' mean; `None` if not due."""
+        models = [(columns.ACCURACY, columns.TEST_LOSS, self._process.get_model_weights)]
+        if self._process.has_average_model:
+            models.append((columns.AVERAGE_ACCURACY, columns.AVERAGE_TEST_LOSS, self._process.get_average_weights))
+        found: dict[str, Any] = {}
+        for accuracy, loss, get_weights in models:
+            result = self._parts.evaluate(get_weights(state)) if due else None
+            found[accuracy.name] = None if result is None else result.accuracy
+            found[loss.name] = None if result is None else result.loss
+        return found
+
+
+def build_rounds(parts: Parts, measure: Measure, store: RoundStore, header: bytes = b"") -> Rounds:
+    """Returns the rounds of an experiment, from wherever its store is."""
+    return Rounds(parts.process, parts.client_dataset, parts.sample, store, measure=measure, header=header)

@@ -1,0 +1,111 @@
+"""What a user sees of a running experiment, and how they stop it."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import tqdm
+from absl import logging
+
+from experiments import columns
+
+_SECONDS_BETWEEN_LINES = 10.0
+
+
+class Progress:
+    """A bar on a terminal; in a log a line now and then."""
+
+    def __init__(self, name: str, done: int, rounds: int, bytes_so_far: int, quiet: bool) -> None:
+        self._name, self._rounds, self._bytes = name, rounds, bytes_so_far
+        terminal = sys.stderr.isatty() and not quiet
+        self._bar = tqdm.tqdm(total=rounds, initial=done, desc=name, unit="round", disable=not terminal)
+        self._lines = not terminal and not quiet
+        self._next = 0.0
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._bar.close()
+
+    def show(self, row: Mapping[str, Any]) -> None:
+        """Shows a round."""
+        self._bytes += columns.bytes_sent(row)
+        number = row[columns.ROUND.name]
+        lost, participants = row.get(columns.NON_FINITE.name), row.get(columns.PARTICIPANTS.name)
+        if lost is not None and lost == participants:
+            logging.log_first_n(
+                logging.WARNING, "round %d: no client is finite; is the learning rate too high?", 1, number
+            )
+        accuracy = columns.best_accuracy(row)
+        text = f"{accuracy:.2%}" if accuracy is not None else "-"
+        self._bar.set_postfix(accuracy=text, MB=f"{self._bytes / 1e6:.2f}", refresh=False)
+        self._bar.update()
+        if self._lines and (time.monotonic() >= self._next or number == self._rounds):
+            self._next = time.monotonic() + _SECONDS_BETWEEN_LINES
+            loss = row.get(columns.LOSS.name)
+            print(
+                f"{self._name}: round {number}/{self._rounds} accuracy {text} "
+                f"loss {'-' if loss is None else f'{loss:.4f}'} sent {self._bytes / 1e6:.2f} MB",
+                file=sys.stderr,
+                flush=True,
+            )
+
+
+class Interruption:
+    """Whether the user has asked to stop: the first Ctrl-C (or SIGTERM) sets it, the second stops at once."""
+
+    def __init__(self) -> None:
+        self.requested = False
+
+    @contextmanager
+    def watched(self) -> Iterator[Interruption]:
+        """Handles the signals within the block; elsewhere than in the main thread there are none."""
+        if threading.current_thread() is not threading.main_thread():
+            yield self
+            return
+
+        def handle(number: int, frame: Any) -> None:
+            if self.requested:
+                raise KeyboardInterrupt
+            self.requested = True
+
+        before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield self
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def print_table(results: Mapping[str, Mapping[str, Any]]) -> None:
+    """Prints what the experiments came to; factors are against sending every element as float32."""
+    width = max(len("run"), *map(len, results))
+    print(
+        f"\n{'run':{width}} {'rounds':>6} {'accuracy':>9} {'non-zeros sent':>15} {'times fewer':>12} "
+        f"{'MB sent':>9} {'times fewer':>12}"
+    )
+    for name, result in results.items():
+        if not result["rounds"]:
+            print(f"{name:{width}} {0:>6}")
+            continue
+        accuracy = columns.best_accuracy(result)
+        sent = columns.bytes_sent(result)
+        dense = result["dense_elements"]
+        ratios = ((dense, result["non_zeros"]), (4 * dense, sent))
+        fewer = [f"{a / b:.2f}" if a and b else "nothing sent" for a, b in ratios]
+        megabytes = f"{sent / 1e6:.2f}"
+        if not any(map(columns.is_sent, result)):
+            megabytes = fewer[1] = "not counted"
+        print(
+            f"{name:{width}} {result['rounds']:>6} {'-' if accuracy is None else f'{accuracy:.2%}':>9} "
+            f"{result['non_zeros']:>15,} {fewer[0]:>12} {megabytes:>9} {fewer[1]:>12}"
+        )
+        if columns.EPSILON.name in result:
+            print(f"{'':{width}} privacy spent: epsilon {result[columns.EPSILON.name]:.3f}")

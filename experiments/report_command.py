@@ -1,0 +1,65 @@
+"""The command `make_report.py`."""
+
+from __future__ import annotations
+
+import pathlib
+
+import numpy as np
+from absl import app, flags, logging
+
+import experiments.flags  # noqa: F401  defines --data_dir and --cache_dir
+from experiments.files import write_whole
+from experiments.methods import is_foreign
+from experiments.report import page, texts
+from experiments.report.commands import report_command
+from experiments.report.export import export_runs
+from experiments.report.groups import Group, group_runs
+from experiments.report.read import ReportError, find_runs
+from experiments.report.sections import Builder
+
+_OUTPUT = flags.DEFINE_string("output", "out/report", "Folder of the page and its pictures.")
+_EXPORT = flags.DEFINE_string("export", None, "Folder for a small form of the finished runs, text alone.")
+_SPLITS = flags.DEFINE_bool("splits", True, "Draw how the data were dealt out, which needs the data.")
+
+
+def count_split(group: Group) -> np.ndarray | str:
+    """Returns examples by client and class of a group's split, or why they cannot be had."""
+    if is_foreign(group.scenario.task):
+        return texts.OWN_DATA
+    # Here, since only this needs TensorFlow, which takes ten seconds to import.
+    from experiments.loading import count_labels, load_task_of
+    from tasks.data_sets.sources import DataUnavailableError
+
+    try:
+        return count_labels(load_task_of(group.first.config))
+    except DataUnavailableError:
+        return texts.NO_DATA
+
+
+def main(argv: list[str]) -> None:
+    """Makes a report of the folders that are named."""
+    if len(argv) < 2:
+        raise app.UsageError("Name at least one folder of results, as in `python make_report.py out`.")
+    logging.set_verbosity(logging.ERROR)
+    folders = [pathlib.Path(name) for name in argv[1:]]
+    output, export = pathlib.Path(_OUTPUT.value), pathlib.Path(_EXPORT.value) if _EXPORT.value else None
+    try:
+        runs = find_runs(folders)
+        groups = group_runs(runs)
+        command = report_command(folders, output, export)
+        builder = Builder(groups, command, count_split if _SPLITS.value else None)
+        sections = builder.sections()
+        introduction = [page.paragraph(texts.INTRODUCTION.format(runs=len(runs)))]
+        content = page.build_page(texts.TITLE, introduction, sections)
+        output.mkdir(parents=True, exist_ok=True)
+        for name, picture in builder.pictures.items():
+            write_whole(output / name, picture)
+        write_whole(output / "report.html", content.encode())
+        left_out = export_runs(runs, export) if export else []
+    except ReportError as error:
+        raise SystemExit(str(error)) from error
+    except OSError as error:
+        raise SystemExit(f"The report cannot be written: {error}.") from error
+    for sentence in left_out:
+        print(sentence)
+    print(f"{output / 'report.html'}: {len(runs)} runs, {len(builder.pictures)} pictures")

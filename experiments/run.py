@@ -1,0 +1,140 @@
+"""Runs experiments to their ends, each in its folder, from wherever it was stopped."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from absl import logging
+
+from experiments import columns
+from experiments.build import build_parts, describe_method
+from experiments.files import write_whole
+from experiments.loading import load_task_of, split_of, task_title
+from experiments.measure import Measure, build_rounds
+from experiments.output import ConfigMismatchError, Folder
+from experiments.plan import Run, folders_of
+from experiments.progress import Interruption, Progress, print_table
+from experiments.summary import summarize
+from tasks.task import Task
+from tff_fen.program.records import Record
+from tff_fen.program.rounds import read_header
+from tff_fen.program.store import SqliteStore, StoreError
+
+
+def run_all(runs: Sequence[Run], output: str | None, *, quiet: bool = False, plots: bool = True) -> None:
+    """Runs experiments one after the other and prints what they came to.
+
+    Args:
+      runs: at least one.
+      output: the folder; by default one below out/ named after the runs.
+      quiet: whether to print nothing but errors and the result.
+      plots: whether to draw pictures at the end.
+
+    Raises:
+      SystemExit: if a folder cannot be used or written, or after an interruption; the message says what to do.
+    """
+    folder, paths = folders_of(runs, output)
+    for run in runs:
+        _warn_of_noise(run, quiet)
+    results = {}
+    with Interruption().watched() as interruption:
+        for run, path in zip(runs, paths, strict=True):
+            if interruption.requested:
+                break
+            try:
+                results[run.name] = run_one(run, path, interruption, quiet=quiet, plots=plots)
+            except (StoreError, ConfigMismatchError) as error:
+                raise SystemExit(f"{run.name}: {error}") from error
+            except OSError as error:
+                raise SystemExit(
+                    f"{run.name}: {error}. All committed rounds are safe: mend it, then run the command again."
+                ) from error
+    if len(runs) > 1:
+        write_whole(folder / "summary.json", json.dumps(results, indent=2).encode() + b"\n")
+    if results:
+        print_table(results)
+    print(f"\nresults: {folder}")
+    if interruption.requested:
+        raise SystemExit("Interrupted; all finished rounds are saved. Run the same command to go on.")
+
+
+def run_one(
+    run: Run, path: pathlib.Path, interruption: Interruption, *, quiet: bool = False, plots: bool = True
+) -> dict[str, Any]:
+    """Runs an experiment to its end, or until the user interrupts it, and returns its summary."""
+    config = run.config
+    folder = Folder(path)
+    path.mkdir(parents=True, exist_ok=True)
+    with SqliteStore(folder.store) as store:
+        task = load_task_of(config)
+        about = _describe(run, task)
+        latest = store.latest()
+        header = folder.claim(config, about, read_header(store), latest.number if latest else 0)
+        parts = build_parts(config, task)
+        measure = Measure(config, parts)
+        rounds = build_rounds(parts, measure, store, header)
+        records = list(rounds.records())
+        folder.start(records)
+        for warning in store.warnings:
+            logging.warning("%s", warning)
+        if rounds.round:
+            _say(f"{run.name}: {rounds.round} rounds are done already", quiet)
+        start = time.monotonic()
+        sent = sum(columns.bytes_sent(record.row) for record in records)
+        with Progress(run.name, rounds.round, config.rounds, sent, quiet) as progress:
+
+            def show(record: Record) -> None:
+                folder.add(record)
+                records.append(record)
+                progress.show(record.row)
+
+            rounds.run(config.rounds, should_stop=lambda: interruption.requested, on_round=show)
+        rows = [record.row for record in records]
+        summary = summarize(rows, measure.evaluate(rounds.state), about["parameters"], time.monotonic() - start)
+        folder.finish(summary, parts.process.get_model_weights(rounds.state), records[-1] if records else None)
+        if plots:
+            from experiments.plots import draw  # here, since Matplotlib takes a second to import
+
+            for name, picture in draw(records).items():
+                write_whole(path / name, picture)
+    return summary
+
+
+def _describe(run: Run, task: Task) -> dict[str, Any]:
+    """What `config.json` says beside the values."""
+    title = task_title(run.config)
+    return {
+        **run.about,
+        "parameters": int(sum(np.size(w) for w in task.build_keras_model().trainable_weights)),
+        "resolved": {
+            "num_clients": len(task.clients),
+            "batch_size": run.config.batch_size or task.batch_size,
+            "split": split_of(run.config),
+        },
+        "method": describe_method(run.config),
+        **({} if title is None else {"task": title}),
+        "data": task.fingerprint(),
+    }
+
+
+def _warn_of_noise(run: Run, quiet: bool) -> None:
+    config = run.config
+    if config.aggregator == "dp" and config.dp_test_seed is not None:
+        logging.warning("--dp_test_seed: the noise of %s can be repeated. This run is NOT private.", run.name)
+    if config.aggregator == "compression" or (config.aggregator == "dp" and config.dp_test_seed is None):
+        _say(
+            f"{run.name}: aggregator {config.aggregator!r} draws random numbers of its own; such a run cannot be "
+            "repeated to the bit",
+            quiet,
+        )
+
+
+def _say(text: str, quiet: bool) -> None:
+    if not quiet:
+        print(text, file=sys.stderr, flush=True)

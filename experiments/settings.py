@@ -1,0 +1,190 @@
+"""The values of an experiment as plain data: what flags, `config.json` and reports have in common.
+
+`Settings` knows each value's kind and range, and reads what earlier versions have stored. It imports no TensorFlow;
+`ExperimentConfig` adds the checks that need the library.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Collection, Mapping
+from typing import Any, Self
+
+from experiments.methods import DEFAULT_ALGORITHM, Algorithm, algorithm_named
+
+AGGREGATORS = ("mean", "dp", "compression", "robust", "secure")
+SAMPLINGS = ("bernoulli", "uniform")
+
+
+def _field(
+    group: str, default: Any, text: str, kind: type, *, low: float | None = None, above: float | None = None,
+    high: int | None = None, choices: tuple[str, ...] = (),
+) -> Any:  # fmt: skip
+    """A field and what the command line says of it; `kind` is the type of its flag, `above` an open lower bound."""
+    return dataclasses.field(
+        default=default,
+        metadata=dict(group=group, text=text, kind=kind, low=low, above=above, high=high, choices=choices),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What is trained, on what, how, and how it is counted.
+
+    Each field is a flag of `run_experiment.py`, whose text is in the field's metadata. A value of
+    `None` means the task's own.
+    """
+
+    task: str = _field("task", "digits", "The data set, or MODULE:FUNCTION that returns a task.", str)
+    split: str | None = _field("task", None, "iid, dirichlet:ALPHA, shards:NUMBER or natural.", str)
+    num_clients: int | None = _field("task", None, "m, clients in the population.", int)
+    size_sigma: float = _field("task", 0.0, "Of the lognormal distribution of the clients' sizes; 0: equal.", float)
+    alpha: float = _field("task", 1.0, "Of synthetic(alpha, beta).", float)
+    beta: float = _field("task", 1.0, "Of synthetic(alpha, beta).", float)
+    initializer: str = _field("task", "keras", "Initial weights as Keras or PyTorch (torch) draws them.", str)
+    seed: int = _field("task", 0, "Of split, initial weights, client sampling and shuffling.", int, low=0)
+
+    algorithm: str = _field(
+        "algorithm", DEFAULT_ALGORITHM, "What the elastic net is added to, or MODULE:FUNCTION that builds it.", str
+    )
+    l1: float = _field("algorithm", 0.0, "lambda_1; 0 for the plain method.", float, low=0.0)
+    l2: float = _field("algorithm", 0.0, "lambda_2; some algorithms need it > 0.", float, low=0.0)
+    threshold: float = _field("algorithm", 0.0, "epsilon: changes up to this are not sent.", float, low=0.0)
+    l1_step: str = _field("algorithm", "subgradient", "Kind of l1 step: subgradient or proximal.", str)
+    top_k: float | None = _field("algorithm", None, "Share of the elements sent, with error feedback.", float)
+    server_learning_rate: float = _field("algorithm", 1.0, "eta_g, the server's step size.", float, above=0.0)
+    control_threshold: float = _field("algorithm", 0.0, "Control changes up to this are not sent.", float, low=0.0)
+    hyperparameters: str = _field("algorithm", "", "NAME=VALUE,...: keywords of your own algorithm's builder.", str)
+
+    learning_rate: float = _field("local training", 0.1, "Clients' learning rate.", float)
+    lr_decay: float = _field("local training", 1.0, "Factor on the learning rate after each round.", float)
+    epochs: int = _field("local training", 5, "Passes over a client's data per round.", int)
+    batch_size: int | None = _field("local training", None, "Examples per step.", int)
+    weight_decay: float = _field("local training", 0.0, "Of the local steps.", float)
+    clip_norm: float | None = _field("local training", None, "Bound of a step's gradient norm.", float)
+
+    rounds: int = _field("rounds", 30, "Rounds in all; a finished experiment goes on if there are more.", int, low=1)
+    sampling: str = _field("rounds", "bernoulli:0.1", "bernoulli:PROBABILITY of each client, or uniform:NUMBER.", str)
+    evaluate_every: int = _field(
+        "rounds", 1, "Rounds between evaluations on the test set; the last one counts.", int, low=1
+    )
+
+    aggregator: str = _field("aggregation", "mean", "TFF's aggregator inside.", str, choices=AGGREGATORS)
+    dp_noise_multiplier: float = _field(
+        "aggregation", 1.0, "Of a round, both releases together (dp).", float, above=0.0
+    )
+    dp_clip: float = _field("aggregation", 1.0, "Norm bound of a client's delta (dp).", float, above=0.0)
+    dp_second_clip: float = _field(
+        "aggregation", 1.0, "Norm bound of its signs or control change (dp).", float, above=0.0
+    )
+    dp_delta: float = _field("aggregation", 1e-5, "delta of (epsilon, delta) (dp).", float, above=0.0)
+    dp_test_seed: int | None = _field(
+        "aggregation", None, "For tests alone: noise that can be repeated, and so taken off again (dp).", int,
+        low=0, high=2**30 - 1,
+    )  # fmt: skip
+    compression_bits: int = _field("aggregation", 8, "Bits per element (compression).", int, low=1, high=16)
+    uplink: str | None = _field(
+        "aggregation", None, "Train through a codec: lossless, float16 or quantised:STEP; unset only counts.", str
+    )
+    also_count: str = _field("aggregation", "", "More codecs to count the bytes of, by commas.", str)
+
+    @classmethod
+    def from_stored(cls, stored: Mapping[str, Any]) -> Self:
+        """Returns the settings that a `config.json` holds, of this or of an earlier version.
+
+        A field that is not there has its default. One that is no longer known is passed over if its value switches
+        it off.
+
+        Raises:
+          ValueError, TypeError: for a value that is none of its field's, or a field that is not known and is on.
+        """
+        for name, value in stored.items():
+            if name not in FIELDS and not _is_off(value):
+                raise ValueError(f"{name}={value!r} is no setting of this version")
+        found = cls(**{name: value for name, value in stored.items() if name in FIELDS})
+        found.check_values()
+        parse_sampling(found.sampling)
+        return found
+
+    def check_values(self) -> None:
+        """Raises a `ValueError` or `TypeError` unless each value is of its field's kind and in its range."""
+        for name, field in FIELDS.items():
+            value = getattr(self, name)
+            if not (value is None and field.default is None) and not _fits(field.metadata, value):
+                _refuse(name, field.metadata, value)
+
+    def row(self, title: str | None = None) -> Algorithm:
+        """The algorithm's row; `title` is that of a user's own algorithm."""
+        return algorithm_named(self.algorithm, title)
+
+    def to_json(self) -> str:
+        """All values, in the order of the fields."""
+        return json.dumps(dataclasses.asdict(self), indent=2)
+
+    def differences(self, stored: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+        """Returns `{field: (here, there)}` for what differs from stored values, but for `rounds`, which may be raised.
+
+        As in `from_stored`, what is not stored has its default, and what is not known counts only if it is on.
+        """
+        here = json.loads(self.to_json())
+        there = {name: field.default for name, field in FIELDS.items()} | dict(stored)
+        return {
+            name: (here.get(name), value)
+            for name, value in there.items()
+            if name != "rounds" and here.get(name) != value and (name in FIELDS or not _is_off(value))
+        }
+
+
+FIELDS = {field.name: field for field in dataclasses.fields(Settings)}
+"""The fields by name."""
+
+
+def check_name(what: str, value: str, known: Collection[str]) -> None:
+    """Raises a `ValueError` that lists the known names, the nearest first, unless `value` is one of them."""
+    if value not in known:
+        from tff_fen import checks  # here, since the library imports TensorFlow, and all is well as a rule
+
+        checks.check_name(what, value, known)
+
+
+def parse_sampling(text: str) -> tuple[str, float]:
+    """Returns `("bernoulli", probability)` or `("uniform", number of clients)`, as they are written."""
+    name, _, number = text.partition(":")
+    try:
+        return name, int(number) if name == "uniform" else float(number)
+    except ValueError:
+        raise ValueError(f"sampling must be 'bernoulli:0.1' or 'uniform:10', say, found {text!r}.") from None
+
+
+def _is_off(value: Any) -> bool:
+    """Whether a value of a field that is not known means that there is nothing of it."""
+    return value is None or value is False or value in ("", 0)
+
+
+def _fits(about: Mapping[str, Any], value: Any) -> bool:
+    kinds = {float: (int, float), int: (int,), str: (str,)}[about["kind"]]
+    if isinstance(value, bool) or not isinstance(value, kinds):
+        return False
+    if isinstance(value, str):
+        return True
+    low, above, high = about["low"], about["above"], about["high"]
+    return (
+        math.isfinite(value)
+        and (low is None or value >= low)
+        and (above is None or value > above)
+        and (high is None or value <= high)
+    )
+
+
+def _refuse(name: str, about: Mapping[str, Any], value: Any) -> None:
+    from tff_fen.checks import check_integer, check_number, check_type  # here, as in `check_name`
+
+    if about["kind"] is str:
+        check_type(name, value, str, "Give it as text.")
+    elif about["kind"] is int:
+        check_integer(name, value, -(2**63) if about["low"] is None else about["low"], about["high"])
+    else:
+        low = about["low"] if about["above"] is None else about["above"]
+        check_number(name, value, -math.inf if low is None else low, open_low=about["above"] is not None)

@@ -1,0 +1,43 @@
+"""What an experiment came to, from its rows: for `summary.json`, for the table at the end, and for reports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from experiments.columns import ACCURACY, CONTRIBUTING, ENTROPY, EPSILON, NON_ZEROS, evaluation, is_summed
+
+
+def summarize(rows: Sequence[Mapping[str, Any]], last: Mapping[str, Any], size: int, seconds: float) -> dict[str, Any]:
+    """Returns what an experiment came to.
+
+    Args:
+      rows: the columns of all rounds.
+      last: the evaluation after the last round.
+      size: d, the number of parameters.
+      seconds: of training in this process; not part of what a resumed run repeats.
+    """
+    if not rows:
+        return {"rounds": 0}
+
+    def total(name: str) -> Any:
+        return sum(row.get(name) or 0 for row in rows)
+
+    non_zeros = {message: int(total(NON_ZEROS.of(message))) for message in NON_ZEROS.messages(rows[0])}
+    participants = int(total(CONTRIBUTING.name))
+    summary: dict[str, Any] = {
+        "rounds": len(rows),
+        "participants": participants,
+        "parameters": size,
+        "non_zeros": sum(non_zeros.values()),
+        **{f"non_zeros_{message}": count for message, count in non_zeros.items()},
+        "dense_elements": participants * size * len(non_zeros),
+        **{f"entropy_{message}_sum": total(ENTROPY.of(message)) for message in ENTROPY.messages(rows[0])},
+        **{name: int(total(name)) for name in rows[0] if is_summed(name)},
+    }
+    evaluated = [row for row in rows if row[ACCURACY.name] is not None]
+    for name, value in evaluation(last).items():
+        summary |= {name: value, f"best_{name}": max([value, *(row[name] for row in evaluated)])}
+    if EPSILON.name in rows[-1]:
+        summary[EPSILON.name] = rows[-1][EPSILON.name]
+    return summary | {"seconds": round(seconds, 1)}

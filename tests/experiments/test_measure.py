@@ -1,0 +1,110 @@
+"""Experiments' rounds: every algorithm and aggregator, and the columns that are measured of them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import tensorflow_federated as tff
+
+import tff_fen
+from experiments.build import Aggregation, build_parts, build_process
+from experiments.experiment_config import ExperimentConfig
+from experiments.measure import Measure, build_rounds
+from experiments.methods import ALGORITHMS
+from experiments.settings import AGGREGATORS
+from tasks.registry import load_task
+from tff_fen.program import sampling
+from tff_fen.program.rounds import Rounds
+from tff_fen.program.store import MemoryStore
+
+
+class Experiment(NamedTuple):
+    """The rounds of an experiment, and what measures them."""
+
+    rounds: Rounds
+    measure: Measure
+
+
+def start(config: ExperimentConfig) -> Experiment:
+    parts = build_parts(config, load_task(config.task, num_clients=config.num_clients, seed=config.seed))
+    measure = Measure(config, parts)
+    return Experiment(build_rounds(parts, measure, MemoryStore()), measure)
+
+
+SMALL: dict[str, Any] = dict(
+    task="digits", num_clients=8, epochs=1, l1=1e-4, l2=0.1, threshold=1e-3, sampling="bernoulli:0.5"
+)
+
+
+# All of the algorithms and all of the aggregators; more pairs are in test_composition.
+PAIRS = [
+    *(("fed_dyn", aggregator) for aggregator in AGGREGATORS),
+    *((algorithm, "mean") for algorithm in ALGORITHMS if algorithm != "fed_dyn"),
+    ("scaffold", "dp"),
+]
+
+
+@pytest.mark.parametrize(("algorithm", "aggregator"), PAIRS)
+def test_algorithms_and_aggregators(algorithm: str, aggregator: str) -> None:
+    if aggregator == "secure":
+        tff.backends.test.set_sync_test_cpp_execution_context()
+    try:
+        config = ExperimentConfig(algorithm=algorithm, aggregator=aggregator, **SMALL)
+        rounds = start(config).rounds
+        rows = [rounds.run_round().row for _ in range(2)]
+    finally:
+        tff.backends.native.set_sync_local_cpp_execution_context()
+    assert [row["round"] for row in rows] == [1, 2]
+    assert all(row["uplink_bytes"] > 0 and row["downlink_bytes"] > 0 for row in rows)
+    assert ("uplink_control_bytes" in rows[0]) == ("downlink_control_bytes" in rows[0]) == (algorithm == "scaffold")
+    assert ("dp_epsilon" in rows[0]) == (aggregator == "dp")
+    assert ("average_accuracy" in rows[0]) == (algorithm == "fed_dyn")
+    assert len(sampling.sample_bernoulli(0, 8, 0.5)) == rows[0]["client_work/train/participants"]
+
+
+def test_the_rounds_are_the_algorithm() -> None:
+    """Rounds that are measured and stored give what rounds by hand give."""
+    config = ExperimentConfig(algorithm="fed_dyn", **SMALL)
+    rounds = start(config).rounds
+    rounds.run(3)
+    found = rounds.state.global_model_weights
+    task = load_task("digits", num_clients=8)
+    process = tff_fen.build_fed_dyn(
+        task.build_model(), config.elastic_net(), config.local_training(task.batch_size), num_clients=8
+    )
+    server, states = process.initialize(), {k: process.initialize_client(k) for k in range(8)}
+    for t in range(3):
+        chosen = sampling.sample_bernoulli(t, 8, 0.5)
+        output = process.next(server, [tff_fen.ClientInput(states[k], task.client_dataset(k)) for k in chosen])
+        server = output.state
+        states.update((int(s.client_id), s) for s in output.client_states)
+    for a, b in zip(found.trainable, process.get_model_weights(server).trainable, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-6)
+
+
+def test_evaluation_is_where_it_is_due() -> None:
+    config = ExperimentConfig(algorithm="fed_avg", rounds=4, evaluate_every=3, **SMALL)
+    rounds, measure = start(config)
+    accuracies = [rounds.run_round().row["accuracy"] for _ in range(4)]
+    assert [a is not None for a in accuracies] == [False, False, True, False]
+    assert measure.evaluate(rounds.state)["accuracy"] > 0.0
+    assert [record.row["accuracy"] for record in rounds.records()] == accuracies
+
+
+def test_the_tables_agree_with_what_the_processes_say_of_themselves() -> None:
+    """The tables are there for what has no process at hand: a report, and the choice of aggregators."""
+    model = load_task("digits").build_model()
+    for key, l1 in [(key, l1) for key in ALGORITHMS for l1 in (0.0, 1e-3)]:
+        config = ExperimentConfig(algorithm=key, l1=l1, l2=0.1)
+        process = build_process(config, model, 10, 8, Aggregation())
+        assert process.messages == config.row().messages
+        assert (len(process.releases) == 2) == config.row().releases_second(config)
+
+
+def test_without_messages_there_are_no_bytes_of_the_uplink() -> None:
+    experiment = start(ExperimentConfig(algorithm="fed_avg", **SMALL))
+    before = experiment.rounds.state
+    output = tff_fen.process.RoundOutput(before, [], {})
+    assert list(experiment.measure(before, output, [0, 1])) == ["downlink_bytes", "accuracy", "test_loss"]

@@ -1,0 +1,96 @@
+"""Folders that were made before the modules moved into rooms: they open, go on to the same bits, and join a report.
+
+`fixtures/before_rooms` holds three rounds of each algorithm as version 0.1 left them (the store compressed, no
+pictures), and what six rounds without a stop came to there.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import lzma
+import pathlib
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from experiments.report.groups import group_runs
+from experiments.report.read import find_runs
+from tests.support.experiments import Experiments
+
+FIXTURES = pathlib.Path(__file__).parent / "fixtures" / "before_rooms"
+COMMON = (
+    "--task=synthetic --num_clients=8 --sampling=uniform:4 --epochs=2 --learning_rate=0.05 --quiet --noplots"
+)  # fmt: skip
+ARGUMENTS = {
+    "fed_dyn": "--algorithm=fed_dyn --l1=1e-4 --l2=0.05 --threshold=1e-3 --uplink=quantised:0.001 --also_count=float16",
+    "scaffold": "--algorithm=scaffold --l1=1e-4 --threshold=1e-3 --control_threshold=1e-4 --server_learning_rate=0.9",
+    "fed_avg": "--algorithm=fed_avg --top_k=0.2 --l2=1e-3",
+}
+
+
+@pytest.fixture(scope="module")
+def experiments(tmp_path_factory) -> Iterator[Experiments]:
+    running = Experiments(tmp_path_factory.mktemp("errors") / "stderr", COMMON)
+    yield running
+    running.close()
+
+
+def unpack(name: str, folder: pathlib.Path) -> pathlib.Path:
+    """Puts a folder together as it was."""
+    (folder / "store").mkdir(parents=True)
+    content = lzma.decompress((FIXTURES / name / "rounds.sqlite.xz").read_bytes())
+    (folder / "store" / "rounds.sqlite").write_bytes(content)
+    for file in ("config.json", "metrics.csv", "summary.json", "updates.csv"):
+        shutil.copy(FIXTURES / name / file, folder / file)
+    return folder
+
+
+def rows(path: pathlib.Path) -> list[dict[str, Any]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_an_old_folder_goes_on_to_the_bits_of_a_run_without_a_stop(
+    name: str, experiments: Experiments, tmp_path: pathlib.Path
+) -> None:
+    folder = unpack(name, tmp_path / "old")
+    experiments.run(f"{ARGUMENTS[name]} --rounds=6 --output={folder}")
+    experiments.run(f"{ARGUMENTS[name]} --rounds=3 --output={tmp_path / 'fresh'}")
+    found, expected = rows(folder / "metrics.csv"), rows(FIXTURES / name / "whole_metrics.csv")
+    assert [list(row) for row in found] == [list(row) for row in expected], "columns and rounds"
+    weights = [np.load(path) for path in (folder / "weights.npz", FIXTURES / name / "whole_weights.npz")]
+    if rows(tmp_path / "fresh" / "metrics.csv") == expected[:3]:  # a machine that rounds as that of the fixture does
+        assert found == expected
+        assert all(weights[0][key].tobytes() == weights[1][key].tobytes() for key in weights[1].files)
+    else:
+        assert found[:3] == expected[:3], "what was done stays as it is"
+        for a, b in zip(found[3:], expected[3:], strict=True):
+            for column in a:
+                assert float(a[column]) == pytest.approx(float(b[column]), rel=1e-2, abs=1e-4), column
+        for key in weights[1].files:
+            np.testing.assert_allclose(weights[0][key], weights[1][key], atol=1e-4)
+
+
+def test_old_folders_and_new_ones_are_in_one_report(experiments: Experiments, tmp_path: pathlib.Path) -> None:
+    for name in ARGUMENTS:
+        folder = unpack(name, tmp_path / f"old-{name}")
+        stored = json.loads((folder / "config.json").read_text())["config"]
+        assert "hyperparameters" not in stored, "a field that is newer than the folder"
+    experiments.run(f"{ARGUMENTS['fed_dyn']} --rounds=3 --seed=1 --output={tmp_path / 'new'}")
+    groups = {group.method.title: group for group in group_runs(find_runs([tmp_path]))}
+    assert set(groups) == {"Algorithm 3", "Algorithm 2", "FedProx"}
+    assert [run.config.seed for run in groups["Algorithm 3"].runs] == [0, 1], "old and new are one group"
+
+
+def test_other_values_are_still_refused(experiments: Experiments, tmp_path: pathlib.Path) -> None:
+    folder = unpack("fed_avg", tmp_path / "old")
+    before = (folder / "config.json").read_bytes()
+    experiments.start(f"{ARGUMENTS['fed_avg']} --l1=0.5 --output={folder}")
+    code, errors = experiments.wait()
+    assert code == 1 and "l1: 0.0 there, 0.5 asked" in errors and "hyperparameters" not in errors
+    assert (folder / "config.json").read_bytes() == before

@@ -1,0 +1,129 @@
+"""The files of an experiment's folder."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import dataclasses
+import json
+import pathlib
+import subprocess
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+from PIL import Image
+
+from experiments import plots
+from experiments.experiment_config import ExperimentConfig
+from experiments.histogram import EDGES
+from experiments.output import ConfigMismatchError, Folder
+from experiments.summary import summarize
+from tff_fen.program.records import Record
+
+
+def records() -> list[Record]:
+    made = []
+    for t in range(1, 4):
+        row: dict[str, Any] = {"round": t, "uplink_bytes": 100 * t, "downlink_bytes": 1000}
+        row |= {f"client_work/train/{m}/entropy_trunc": 0.1 * t for m in ("delta", "theta")}
+        row |= {"client_work/train/delta/non_zeros": 10, "client_work/train/delta/non_zero_share": 0.1}
+        row |= {"client_work/train/contributing_clients": 2, "client_work/train/loss": 1 / 3}
+        row |= {"accuracy": None if t == 2 else 0.5 + 0.1 * t, "test_loss": None if t == 2 else 1.0}
+        histogram = [50, *[t] * (len(EDGES) + 1)]
+        made.append(Record(row, {"histogram": histogram}))
+    return made
+
+
+def test_the_folder(tmp_path: pathlib.Path) -> None:
+    config = ExperimentConfig(l2=0.1)
+    folder = Folder(tmp_path)
+    about = {"preset": "x", "assumed": ["l2"], "data": "abc"}
+    header = folder.claim(config, about, None, 0)
+    content = json.loads((tmp_path / "config.json").read_text())
+    assert content["config"]["l2"] == 0.1 and content["assumed"] == ["l2"] and content["versions"]["tensorflow"]
+    # What is in the store counts, whatever became of the file.
+    (tmp_path / "config.json").unlink()
+    assert folder.claim(dataclasses.replace(config, rounds=99), about, header, 3) == header
+    assert json.loads((tmp_path / "config.json").read_text())["config"]["rounds"] == 99
+    for other, data, done, message in [
+        (dataclasses.replace(config, l1=0.5), "abc", 0, r"l1: 0.0 there, 0.5 asked"),
+        (config, "xyz", 0, "data: 'abc' there, 'xyz' asked"),
+        (dataclasses.replace(config, rounds=2), "abc", 3, "rounds: '3 done' there, 2 asked"),
+    ]:
+        with pytest.raises(ConfigMismatchError, match=message):
+            folder.claim(other, about | {"data": data}, header, done)
+    own = asyncio.new_event_loop()
+    asyncio.set_event_loop(own)
+    folder.start(records()[:1])
+    for record in records()[1:]:
+        folder.add(record)
+    assert asyncio.get_event_loop() is own, "the thread's event loop, which TFF's training loops use, stays"
+    with (tmp_path / "metrics.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["round"] for row in rows] == ["1", "2", "3"]
+    assert rows[0]["client_work/train/loss"] == "0.3333333333333333" and rows[1]["accuracy"] == ""
+    whole = (tmp_path / "metrics.csv").read_bytes()
+    again = Folder(tmp_path)
+    again.start(records())
+    assert (tmp_path / "metrics.csv").read_bytes() == whole, "line by line or at once: the same file"
+    events = list(tmp_path.glob("events.out.tfevents.*"))
+    assert len(events) == 1
+    found = [
+        (event.step, value.tag)
+        for event in tf.compat.v1.train.summary_iterator(str(events[0]))
+        for value in event.summary.value
+    ]
+    assert (3, "uplink_bytes") in found and (2, "accuracy") not in found
+    weights = tff.learning.models.ModelWeights([np.zeros(2)], [])
+    Folder(tmp_path).finish({"rounds": 3}, weights, records()[-1])
+    lines = (tmp_path / "updates.csv").read_text().splitlines()
+    second, last = EDGES[[1, -1]]
+    assert lines[:4] == ["lower,upper,count", "0.0,0.0,50", "0.0,1e-08,3", f"1e-08,{second},3"]
+    assert lines[-1] == f"{last},inf,3" and len(lines) == 2 + len(EDGES) + 1
+    Folder(tmp_path / "none").path.mkdir()
+    Folder(tmp_path / "none").finish({"rounds": 0}, weights, None)
+    assert not (tmp_path / "none" / "updates.csv").exists()
+
+
+def test_metrics_are_written_by_the_names_of_their_columns(tmp_path: pathlib.Path) -> None:
+    """A version that measures more, or in another order, goes on with an old folder."""
+    folder = Folder(tmp_path)
+    folder.start([Record({"round": 1, "a": 10, "b": 20}, {})])
+    folder.add(Record({"round": 2, "b": 21, "a": 11}, {}))
+    folder.add(Record({"round": 3, "new": 32, "b": 22}, {}))
+    folder.add(Record({"round": 4, "new": 33, "b": 23, "a": 13}, {}))
+    whole = "round,a,b,new\r\n1,10,20,\r\n2,11,21,\r\n3,,22,32\r\n4,13,23,33\r\n"
+    assert (tmp_path / "metrics.csv").read_bytes().decode() == whole
+    Folder(tmp_path).start([Record({"round": 1, "b": 20}, {}), Record({"round": 2, "c": 3, "b": 21}, {})])
+    assert (tmp_path / "metrics.csv").read_bytes().decode() == "round,b,c\r\n1,20,\r\n2,21,3\r\n"
+
+
+def test_the_commit_is_that_of_the_source(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
+    root = pathlib.Path(__file__).parents[2]
+    done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, check=False)
+    monkeypatch.chdir(tmp_path)
+    header = Folder(tmp_path).claim(ExperimentConfig(l2=0.1), {"data": "abc"}, None, 0)
+    commit = json.loads(header)["commit"]
+    assert commit is None if done.returncode else commit.removesuffix("-dirty") == done.stdout.strip()
+
+
+def test_summary() -> None:
+    summary = summarize([record.row for record in records()], {"accuracy": 0.75}, 100, 1.26)
+    assert summary["rounds"] == 3 and summary["participants"] == 6 and summary["uplink_bytes"] == 600
+    assert summary["non_zeros"] == 30 and summary["dense_elements"] == 600
+    assert summary["accuracy"] == 0.75 and summary["best_accuracy"] == 0.8
+    assert summary["entropy_delta_sum"] == pytest.approx(0.6)
+    assert summarize([], {}, 100, 0.0) == {"rounds": 0}
+
+
+def test_plots(tmp_path: pathlib.Path) -> None:
+    pictures = plots.draw(records())
+    assert sorted(pictures) == ["accuracy.png", "entropy.png", "non_zeros.png", "updates.png"]
+    for name, content in pictures.items():
+        (tmp_path / name).write_bytes(content)
+        image = np.asarray(Image.open(tmp_path / name).convert("RGB"))
+        assert min(image.shape[:2]) > 300 and len(np.unique(image.reshape(-1, 3), axis=0)) > 10, name
+    assert plots.draw([]) == {}
