@@ -59,6 +59,7 @@ def killed(place: str, wanted: int) -> dict[str, Any]:
     def wrap(name: str, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def call(argument: Any) -> Any:
             if name == place and calls[name] == wanted:
+                tff_fen.runtime.end_worker_processes()  # They would outlive a kill.
                 os.kill(os.getpid(), 9)
             calls[name] += 1
             return function(argument)

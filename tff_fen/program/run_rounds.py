@@ -84,7 +84,7 @@ def run_rounds(
 
     Args:
       process: from `build_fed_dyn`, `build_scaffold`, `build_fed_avg`, one of TFF's builders, or
-        `compose_stateful_process`; `Rounds` has the type signatures.
+        `compose_process`; `Rounds` has the type signatures.
       client_dataset: `(client id -> tf.data.Dataset)`.
       sample: `(round, from 0 -> client ids)`: different integers >= 0. A pure function, or else a resumed run draws
         other clients; `tff_fen.program.sampling` has two.
