@@ -38,7 +38,7 @@ def plan_runs(preset: str | None, grid: Sequence[str], explicit: Mapping[str, An
     runs = []
     for point in points:
         asked = point.pop("preset", preset)
-        names: list[str] | list[None] = presets.expand_presets(asked) if asked else [None]
+        names: Sequence[str | None] = presets.expand_presets(asked) if asked else (None,)
         runs += [_plan_run(name, point, explicit) for name in names]
     return runs
 

@@ -149,4 +149,5 @@ def test_a_hop_exists(name: str) -> None:
 
 def test_a_command_begins_the_path() -> None:
     """By its text: a command defines flags when it is imported."""
-    assert re.search(r"^def main\(", (ROOT / "run_experiment.py").read_text(), re.MULTILINE)
+    assert "\nfrom experiments.run_command import main\n" in (ROOT / "run_experiment.py").read_text()
+    assert re.search(r"^def main\(", (ROOT / "experiments" / "run_command.py").read_text(), re.MULTILINE)

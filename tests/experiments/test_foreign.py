@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -187,11 +188,12 @@ def test_what_a_users_functions_do_not_take_is_refused() -> None:
     check_algorithm(own)
     check_task_of(dataclasses.replace(own, num_clients=5, seed=4))
     assert split_of(own) == "natural" and split_of(dataclasses.replace(own, split="iid")) == "iid"
-    for change, message in (
+    refused: tuple[tuple[dict[str, Any], str], ...] = (
         ({"l1": 0.1}, "l1=0.1 has no effect: build_by_default takes no keyword 'elastic_net'"),
         ({"aggregator": "robust"}, "aggregator='robust' has no effect"),
         ({"hyperparameters": "z=1"}, "hyperparameter of build_by_default must be one of 'f', 'g'"),
-    ):
+    )
+    for change, message in refused:
         with pytest.raises(ValueError, match=message):
             check_algorithm(dataclasses.replace(own, **change))
     with pytest.raises(ValueError, match=r"size_sigma=0.5 has no effect: load_own takes no keyword 'size_sigma'"):
@@ -216,7 +218,7 @@ def test_a_foreign_run_is_a_group_of_its_own(tmp_path: pathlib.Path) -> None:
     for name, title in (("one", "One"), ("two", "Two")):
         folder = tmp_path / name
         folder.mkdir()
-        about = {
+        about: dict[str, Any] = {
             "config": {"algorithm": f"m:build_{name}", "task": "m:load_t", "l1": 0.1, "rounds": 1},
             "preset": None, "assumed": [], "parameters": 10, "task": "T",
             "resolved": {"num_clients": 5, "batch_size": 1, "split": "own"},
