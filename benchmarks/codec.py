@@ -86,7 +86,8 @@ def print_sizes(found: dict[str, np.ndarray]) -> None:
         entropy = entropy_bytes(np.rint(update / np.float32(STEP)))
         row = [4 * update.size, 8 * nonzeros, zstd, lossless, float16, quantised, round(entropy)]
         print(
-            f"{name:24}{nonzeros / update.size:11.1%}" + "".join(f"{size:11,}" for size in row)
+            f"{name:24}{nonzeros / update.size:11.1%}"
+            + "".join(f"{size:11,}" for size in row)
             + f"{quantised / entropy - 1:11.2%}{8 * quantised / update.size:11.4f}"
         )
 

@@ -142,9 +142,7 @@ def _load_images(
     def normalize(pixels: np.ndarray) -> np.ndarray:
         return (pixels.astype(np.float32) / np.float32(max_pixel) - mean) / deviation
 
-    split = splits.split_labels(
-        request.split, labels, request.num_clients, sigma=request.size_sigma, seed=request.seed
-    )
+    split = splits.split_labels(request.split, labels, request.num_clients, sigma=request.size_sigma, seed=request.seed)
     clients = Clients(len(split), lambda k: (normalize(pixels[split[k]]), labels[split[k]]))
     return clients, (normalize(arrays["x_test"]), arrays["y_test"].astype(np.int32))
 

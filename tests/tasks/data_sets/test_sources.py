@@ -229,5 +229,3 @@ def test_the_default_cache_folder(monkeypatch, tmp_path: pathlib.Path) -> None:
     monkeypatch.delenv("TFF_FEN_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert sources.Places().cache() == tmp_path / "tff_fen"
-
-

@@ -265,16 +265,16 @@ def test_zeros_cost_nothing(codec: Codec) -> None:
 def test_messages_to_the_byte() -> None:
     """The format is what other versions rely on. Sections by hand: split, one symbol, count, no words, extra bits."""
     head = b"FE\x01"
-    assert LosslessCodec().encode(f32()) == with_checksum(head + b"\x00" b"\x00\x00")
-    assert Float16Codec().encode(np.zeros(300, np.float32)) == with_checksum(head + b"\x01" b"\xac\x02\x00")
+    assert LosslessCodec().encode(f32()) == with_checksum(head + b"\x00\x00\x00")
+    assert Float16Codec().encode(np.zeros(300, np.float32)) == with_checksum(head + b"\x01\xac\x02\x00")
     step = struct.pack("<f", 0.01)
     # A gap of 3 is symbol 3: digits f00 for a jump, 3, code 1 as 8, a filler. -2 steps are number 3 as well.
-    one = b"\x00" b"\x01\xf0\x03\x80" b"\x00"
-    assert QuantisedCodec().encode(f32(0, 0, 0, -0.02)) == with_checksum(head + b"\x02" b"\x04\x01" + step + one + one)
+    one = b"\x00\x01\xf0\x03\x80\x00"
+    assert QuantisedCodec().encode(f32(0, 0, 0, -0.02)) == with_checksum(head + b"\x02\x04\x01" + step + one + one)
     # Exponent 127 and 15 zeros of split 1: symbol 127 << 4 | 15 = 0o3777 as digits f f f 3; 8 zeros and the sign.
-    value = b"\x01" b"\x01\xf0\x0f\xff\x38" b"\x00" b"\x01\x00"
-    gap = b"\x00" b"\x01\x80" b"\x00"
-    assert LosslessCodec().encode(f32(-1.0)) == with_checksum(head + b"\x00" b"\x01\x01" + gap + value)
+    value = b"\x01\x01\xf0\x0f\xff\x38\x00\x01\x00"
+    gap = b"\x00\x01\x80\x00"
+    assert LosslessCodec().encode(f32(-1.0)) == with_checksum(head + b"\x00\x01\x01" + gap + value)
 
 
 def test_coded_symbols_are_read_by_an_independent_decoder() -> None:
@@ -284,7 +284,7 @@ def test_coded_symbols_are_read_by_an_independent_decoder() -> None:
     vector[np.cumsum(gaps + 1) - 1] = 0.01
     message = QuantisedCodec().encode(vector)
     # 108 parameters, 72 non-zeros, step; split 0; two symbols of count 36: code 25 by f 1 9, then 7 for no change.
-    start = b"FE\x01\x02" b"\x6c\x48" + struct.pack("<f", 0.01) + b"\x00" b"\x02" + b"\xf1\x97"
+    start = b"FE\x01\x02\x6c\x48" + struct.pack("<f", 0.01) + b"\x00\x02" + b"\xf1\x97"
     assert message.startswith(start + b"\x0c")
     words = list(struct.unpack("<3I", message[len(start) + 1 :][:12]))
     state = words.pop() << 32 | words.pop()
@@ -355,7 +355,7 @@ def test_random_bytes_are_refused(codec: Codec, data: bytes) -> None:
     refused_or_of_its_length(codec, with_checksum(head + data))
 
 
-GAP = b"\x00" b"\x01\x80" b"\x00"  # Split 0, symbol 0 alone, of code 1; no coded bytes.
+GAP = b"\x00\x01\x80\x00"  # Split 0, symbol 0 alone, of code 1; no coded bytes.
 
 
 @pytest.mark.parametrize(
