@@ -472,6 +472,16 @@ def test_the_command(rich: pathlib.Path, tmp_path: pathlib.Path) -> None:
     assert len(find_runs([tmp_path / "small"])) == 6
 
 
+def test_the_command_draws_splits(tmp_path: pathlib.Path) -> None:
+    """TensorFlow is imported for this alone, late, when Keras builds no model any more: labels are counted."""
+    write_run(tmp_path / "runs" / "run", "digits/iid/fed_prox")
+    done = run(str(tmp_path / "runs"), f"--output={tmp_path / 'out'}")
+    assert done.returncode == 0, done.stderr
+    content = (tmp_path / "out" / "report.html").read_text()
+    assert len(list((tmp_path / "out").glob("split-digits*.png"))) == 1
+    assert "1,400 examples of 10 classes at 20 clients" in content
+
+
 def test_the_command_refuses_before_any_work(tmp_path: pathlib.Path) -> None:
     (tmp_path / "empty").mkdir()
     for arguments, message in [
