@@ -206,6 +206,16 @@ def read_client_state(process: Any, store: RoundStore, client_id: int) -> Any:
 
 def check_parts(process: Any, client_dataset: Any, sample: Any, release_managers: Any) -> None:
     """Raises unless rounds can be made of these; see `Rounds`."""
+    check_process(process)
+    check_callable("client_dataset", client_dataset, "a client id to its tf.data.Dataset")
+    check_callable("sample", sample, "a round, from 0, to the ids of its clients")
+    check_type("release_managers", release_managers, (list, tuple), "Pass a list of tff.program.ReleaseManagers.")
+    for i, manager in enumerate(release_managers):
+        check_type(f"release_managers[{i}]", manager, tff.program.ReleaseManager, "Pass tff.program.ReleaseManagers.")
+
+
+def check_process(process: Any) -> None:
+    """Raises unless `process` is one that rounds can be made of."""
     advice = "Pass what build_fed_dyn, build_scaffold, build_fed_avg or one of TFF's builders returned."
     check_type("process", process, tff.templates.IterativeProcess, advice)
     expected = {"state", "metrics"} | ({"client_states"} if _is_stateful(process) else set())
@@ -213,11 +223,6 @@ def check_parts(process: Any, client_dataset: Any, sample: Any, release_managers
     found = tff.structure.name_list(result) if isinstance(result, tff.StructType) else []
     if not expected <= set(found):
         raise TypeError(f"process.next must return {sorted(expected)}, found {found}. {advice}")
-    check_callable("client_dataset", client_dataset, "a client id to its tf.data.Dataset")
-    check_callable("sample", sample, "a round, from 0, to the ids of its clients")
-    check_type("release_managers", release_managers, (list, tuple), "Pass a list of tff.program.ReleaseManagers.")
-    for i, manager in enumerate(release_managers):
-        check_type(f"release_managers[{i}]", manager, tff.program.ReleaseManager, "Pass tff.program.ReleaseManagers.")
 
 
 def check_callable(name: str, value: Any, what: str) -> None:

@@ -12,14 +12,25 @@ import tensorflow_federated as tff
 import tqdm
 
 from tff_fen.checks import check_integer, check_type
+from tff_fen.program.population import Population, population_of
 from tff_fen.program.records import Record, flatten
-from tff_fen.program.rounds import Rounds, check_callable, check_parts, read_client_state, read_header
+from tff_fen.program.rounds import (
+    Rounds,
+    check_callable,
+    check_parts,
+    check_process,
+    read_client_state,
+    read_header,
+)
 from tff_fen.program.store import MemoryStore, RoundStore, SqliteStore, StoreError
 
+# What a folder keeps with the initial state; the list of all clients follows, where there is one.
 _HEADER = b"tff_fen.run_rounds"
 # The list in a round's record that names the columns of the evaluation.
 _EVALUATED = "evaluated_columns"
 
+# Or a tff.simulation.datasets.ClientData; TFF has no types.
+ClientDatasets = Callable[[Any], Any] | Mapping[Any, Any] | Any
 Evaluate = Callable[[Any], Mapping[str, Any]]
 
 
@@ -36,9 +47,10 @@ class RunResult:
     state: Any
     metrics: list[dict[str, Any]]
     _process: tff.templates.IterativeProcess = dataclasses.field(repr=False)
+    _population: Population = dataclasses.field(repr=False)
     _open: Callable[[], contextlib.AbstractContextManager[RoundStore]] = dataclasses.field(repr=False)
 
-    def client_state(self, client_id: int) -> Any:
+    def client_state(self, client_id: int | str) -> Any:
         """Returns a client's state after the last round: the initial one if the client never took part.
 
         Where clients have no state, as in a `tff.learning.templates.LearningProcess`, it is `None`.
@@ -46,6 +58,7 @@ class RunResult:
         Raises:
           StoreError: if another call has gone on with the folder since, and so with the clients' states.
         """
+        number = self._population.number(client_id, "client_id")
         with self._open() as store:
             latest, rounds = store.latest(), len(self.metrics)
             if latest is None or latest.number != rounds:
@@ -53,13 +66,13 @@ class RunResult:
                     f"{store} is at round {latest and latest.number}, this result at round {rounds}. Take the states "
                     "from the result of the call that went on."
                 )
-            return read_client_state(self._process, store, client_id)
+            return read_client_state(self._process, store, number)
 
 
 def run_rounds(
     process: tff.templates.IterativeProcess,
-    client_dataset: Callable[[int], Any],
-    sample: Callable[[int], Iterable[int]],
+    client_dataset: ClientDatasets,
+    sample: Callable[[int], Iterable[Any]] | int,
     rounds: int,
     *,
     folder: pathlib.Path | str | None = None,
@@ -73,10 +86,12 @@ def run_rounds(
     It is for processes of stateful clients what `tff.simulation.run_training_process` is for FedAvg, and takes plain
     `tff.learning.templates.LearningProcess`es too:
 
+        data = {"alice": (x_alice, y_alice), "bob": (x_bob, y_bob), ...}
         result = tff_fen.run_rounds(
-            process, client_dataset, lambda t: sample_uniform(t, num_clients=100, clients_per_round=10), rounds=50,
+            process, data, sample=10, rounds=50,
             folder="out/my_run", evaluate=lambda weights: {"accuracy": test_accuracy(weights)}, evaluate_every=5,
         )
+        result.client_state("alice")
 
     With a folder each round is written in one transaction. After a kill, a power cut or Ctrl-C the same call goes on
     from the last finished round and ends with the bits of a run that was never stopped; a call with more rounds
@@ -85,22 +100,32 @@ def run_rounds(
     Args:
       process: from `build_fed_dyn`, `build_scaffold`, `build_fed_avg`, one of TFF's builders, or
         `compose_process`; `Rounds` has the type signatures.
-      client_dataset: `(client id -> tf.data.Dataset)`.
-      sample: `(round, from 0 -> client ids)`: different integers >= 0. A pure function, or else a resumed run draws
-        other clients; `tff_fen.program.sampling` has two.
+      client_dataset: the clients' data in one of three forms.
+        - A dictionary from client ids to `tf.data.Dataset`s of batches, or to arrays `(x, y)`. Arrays go in as one
+          batch, of which `LocalTraining(batch_size=...)` makes minibatches.
+        - A `tff.simulation.datasets.ClientData` whose data sets are batches, as `preprocess` makes them.
+        - A function `(client id -> tf.data.Dataset)`, whose ids are integers >= 0.
+        All ids of a dictionary are integers >= 0, or all are strings. A process knows a string by its place in the
+        list of ids; the folder keeps the list, and a resumed run needs the same ids, in any order.
+      sample: who takes part in a round. An integer draws so many different clients, all equally likely; or
+        `(round, from 0 -> client ids)`, a pure function, or else a resumed run draws other clients
+        (`tff.simulation.build_uniform_sampling_fn` makes one, `tff_fen.program.sampling` has two).
       rounds: how many rounds are to be done in all, those of earlier calls with the same folder included; >= 1.
       folder: where rounds and client states are kept; `None` keeps them in memory.
       evaluate: `(tff.learning.models.ModelWeights -> columns)`, of the server's model. It never changes the training.
       evaluate_every: the model is evaluated after every so many rounds, and after the last.
       release_managers: get the columns of each round (numbers, without those that are `None`) with the round as key,
         after it is safe in the folder. On resume the newest round is released again.
-      progress: whether to show a bar, on a terminal.
+      progress: whether to show a bar with the newest loss and evaluation, on a terminal.
 
     Raises:
-      ValueError: if the folder holds rounds of another process, or more than `rounds`.
+      TypeError: if data are not of the type that the process takes; the message has the cast to write.
+      ValueError: if the folder holds rounds of another process, of other clients, or more than `rounds`.
       StoreError: if the folder is in use, damaged or full; the message says what to do.
     """
-    check_parts(process, client_dataset, sample, release_managers)
+    check_process(process)
+    population = population_of(client_dataset, process)
+    check_parts(process, population.dataset, population.sampler(sample), release_managers)
     check_integer("rounds", rounds, 1)
     check_integer("evaluate_every", evaluate_every, 1)
     if folder is not None:
@@ -130,21 +155,43 @@ def run_rounds(
         return SqliteStore(folder)
 
     with open_store() as store:
-        if read_header(store) not in (None, _HEADER):
-            raise ValueError(f"{store} was not made by run_rounds. Use another folder.")
-        managers = tuple(release_managers)
+        header = read_header(store)
+        if header is not None:
+            if not header.startswith(_HEADER):
+                raise ValueError(f"{store} was not made by run_rounds. Use another folder.")
+            population = population.as_stored(header.removeprefix(_HEADER), str(store))
         loop = Rounds(
-            process, client_dataset, sample, store, measure=measure, header=_HEADER, release_managers=managers
+            process,
+            population.dataset,
+            population.sampler(sample),
+            store,
+            measure=measure,
+            header=_HEADER + population.to_header(),
+            release_managers=tuple(release_managers),
         )
         # With `disable=None` tqdm shows its bar on terminals only.
         with tqdm.tqdm(initial=loop.round, total=rounds, unit="round", disable=None if progress else True) as bar:
-            loop.run(rounds, on_round=lambda _: bar.update())
+
+            def show(record: Record) -> None:
+                shown.update(_shown(record))
+                bar.set_postfix(shown, refresh=False)
+                bar.update()
+
+            shown: dict[str, str] = {}
+            loop.run(rounds, on_round=show)
         records = list(loop.records())
         if evaluate is not None and _EVALUATED not in records[-1].lists:
             # An earlier call ended here for which this round was neither due nor the last.
             last = Record.from_columns(evaluated(loop.state))
             records[-1] = Record(records[-1].row | last.row, records[-1].lists | last.lists)
-    return RunResult(loop.state, _rows(records, is_due), process, open_store)
+    return RunResult(loop.state, _rows(records, is_due), process, population, open_store)
+
+
+def _shown(record: Record) -> dict[str, str]:
+    """What the bar shows of a round: its loss, and its evaluation where it was due."""
+    names = [name for name in record.row if name.endswith("train/loss")][:1] + record.lists.get(_EVALUATED, [])[:3]
+    values = {name.rpartition("/")[2]: record.row.get(name) for name in names}
+    return {name: f"{value:.4g}" for name, value in values.items() if isinstance(value, float | int)}
 
 
 def _rows(records: list[Record], is_due: Callable[[int], bool]) -> list[dict[str, Any]]:
