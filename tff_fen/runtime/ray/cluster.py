@@ -26,6 +26,8 @@ _CONNECT_SECONDS = 5.0
 _END_SECONDS = 30.0
 # The names of Ray's sockets below its folder take 64 of the 107 characters that Linux allows.
 _LONGEST_FOLDER = 36
+# Whoever reaches a port of a Ray cluster can run code: by default Ray listens on all of the machine's addresses.
+_LOOPBACK = "127.0.0.1"
 
 
 def connect(address: str | None, num_cpus: int) -> None:
@@ -61,12 +63,17 @@ def connect(address: str | None, num_cpus: int) -> None:
 
 
 class _LocalCluster:
-    """A cluster of this machine, in a temporary folder, with a watchdog that outlives this process if need be."""
+    """A cluster of this machine that no other can reach, in a temporary folder that no other user can enter.
+
+    A watchdog ends it if this process cannot.
+    """
 
     def __init__(self, num_cpus: int) -> None:
         self._owner = os.getpid()
         base = tempfile.gettempdir()
-        self._folder = tempfile.mkdtemp(prefix="ray_", dir=base if len(base) + 13 <= _LONGEST_FOLDER else "/tmp")
+        # Of mode 0700. Ray opens its own folder to everybody, so that it gets one inside.
+        self._folder = tempfile.mkdtemp(prefix="ray_", dir=base if len(base) + 15 <= _LONGEST_FOLDER else "/tmp")
+        ray_folder = os.path.join(self._folder, "r")
         self._watchdog = subprocess.Popen(
             [sys.executable, "-I", watchdog.__file__, MARK, self._folder, self._folder],
             stdin=subprocess.PIPE,
@@ -81,7 +88,14 @@ class _LocalCluster:
             # complain on this process's own stderr that, without a dashboard, nobody takes its metrics.
             settings = {MARK: self._folder, "RAY_worker_niceness": "0", "RAY_BACKEND_LOG_LEVEL": "fatal"}
             with _environment(**settings):
-                _init(address="local", num_cpus=num_cpus, include_dashboard=False, _temp_dir=self._folder)
+                _init(
+                    address="local",
+                    num_cpus=num_cpus,
+                    include_dashboard=False,
+                    _temp_dir=ray_folder,
+                    _node_ip_address=_LOOPBACK,
+                )
+            os.chmod(ray_folder, 0o700)
         except BaseException:
             self.end()
             raise
