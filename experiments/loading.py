@@ -15,7 +15,7 @@ from experiments.foreign import call_with, check_keyword, keywords_of, load_func
 from experiments.methods import is_foreign
 from experiments.settings import FIELDS, Settings
 from tasks.data_sets.sources import Places
-from tasks.registry import check_task, default_split, load_task
+from tasks.registry import check_task, default_split, find_training_set, load_task
 from tasks.task import Task
 
 # What is asked of a task; None is the task's own.
@@ -41,11 +41,15 @@ def check_task_of(config: Settings) -> None:
 def load_task_of(config: Settings) -> Task:
     """Returns the task of a configuration; for what it raises see `load_task`."""
     # Values, not the configuration: runs of a grid mostly share their task.
-    places = Places(*(pathlib.Path(flag.value) if flag.value else None for flag in (DATA_DIR, CACHE_DIR)))
     if is_foreign(config.task):
-        return _load_foreign(config.task, places, config.seed, **_given(config))
+        return _load_foreign(config.task, _places(), config.seed, **_given(config))
     asked = {name: getattr(config, name) for name in (*_ASKED, "alpha", "beta")}
-    return _load(config.task, places=places, **asked)
+    return _load(config.task, places=_places(), **asked)
+
+
+def training_set_of(config: Settings) -> str | None:
+    """Returns which training set `load_task_of` would take where there are several, else `None`."""
+    return None if is_foreign(config.task) else find_training_set(config.task, _places())
 
 
 def split_of(config: Settings) -> str:
@@ -70,6 +74,10 @@ def count_labels(task: Task) -> np.ndarray:
     # From the labels: Keras builds no model where TensorFlow is imported late, as a report does.
     num_classes = max(1 + int(task.test[1].max()), *map(len, counts))
     return np.array([np.pad(count, (0, num_classes - len(count))) for count in counts])
+
+
+def _places() -> Places:
+    return Places(*(pathlib.Path(flag.value) if flag.value else None for flag in (DATA_DIR, CACHE_DIR)))
 
 
 def _given(config: Settings) -> dict[str, Any]:

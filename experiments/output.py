@@ -74,7 +74,11 @@ class Folder:
         there = json.loads(stored)
         different = config.differences(there["config"])
         if there["data"] != now["data"]:
-            different["data"] = (now["data"], there["data"])
+            sets = [content.get("resolved", {}).get("training_set") for content in (now, there)]
+            if sets[0] != sets[1]:
+                different["training_set"] = (sets[0], sets[1])
+            else:
+                different["data"] = (now["data"], there["data"])
         if done > config.rounds:
             different["rounds"] = (config.rounds, f"{done} done")
         if different:

@@ -27,11 +27,14 @@ def count_split(group: Group) -> np.ndarray | str:
     if is_foreign(group.scenario.task):
         return texts.OWN_DATA
     # Here, since only this needs TensorFlow, which takes ten seconds to import.
-    from experiments.loading import count_labels, load_task_of
+    from experiments.loading import count_labels, load_task_of, training_set_of
     from tasks.data_sets.sources import DataUnavailableError
 
+    config, training_set = group.first.config, group.scenario.training_set
+    if training_set and training_set != training_set_of(config):
+        return texts.OTHER_DATA.format(training_set=training_set)
     try:
-        return count_labels(load_task_of(group.first.config))
+        return count_labels(load_task_of(config))
     except DataUnavailableError:
         return texts.NO_DATA
 

@@ -116,6 +116,7 @@ def _describe(run: Run, task: Task) -> dict[str, Any]:
             "num_clients": len(task.clients),
             "batch_size": run.config.batch_size or task.batch_size,
             "split": split_of(run.config),
+            **({} if task.training_set is None else {"training_set": task.training_set}),
         },
         "method": describe_method(run.config),
         **({} if title is None else {"task": title}),

@@ -36,6 +36,7 @@ class _Kind(NamedTuple):
       batch_size: the paper's.
       splits: the names of the splits it can have, the default first.
       num_clients: the number of clients of each of these by default.
+      training_set: `(places) -> name` of the training set that is loaded, where there are several.
     """
 
     load: Callable[[TaskRequest], tuple[Clients, tuple[np.ndarray, np.ndarray]]]
@@ -43,6 +44,7 @@ class _Kind(NamedTuple):
     batch_size: int
     splits: tuple[str, ...]
     num_clients: tuple[int, ...]
+    training_set: Callable[[sources.Places], str] | None = None
 
 
 def task_names() -> list[str]:
@@ -84,7 +86,14 @@ def load_task(
     request = TaskRequest(rule, num_clients, size_sigma, seed, places or sources.Places(), alpha, beta)
     clients, test = kind.load(request)
     build_keras_model = functools.partial(kind.build_keras_model, initializer=initializer, seed=seed)
-    return build_task(name, clients, test, build_keras_model, kind.batch_size)
+    training_set = find_training_set(name, request.places)
+    return build_task(name, clients, test, build_keras_model, kind.batch_size, training_set=training_set)
+
+
+def find_training_set(name: str, places: sources.Places) -> str | None:
+    """Returns which training set `load_task` gives where a data set has several, else `None`; loads nothing."""
+    kind = _KINDS[name]
+    return None if kind.training_set is None else kind.training_set(places)
 
 
 def default_split(name: str) -> str:
@@ -178,6 +187,7 @@ _KINDS = {
         50,
         _LABELLED,
         (100, 100, 100),
+        emnist.training_set,
     ),
     "cifar10": _Kind(
         functools.partial(_load_images, functools.partial(cifar.load, "cifar10"), _CIFAR10, 255.0),

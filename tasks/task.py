@@ -56,6 +56,7 @@ class Task(tff.simulation.baselines.BaselineTask):
       test: the central test set, `(x, y)`.
       build_keras_model: returns a new model with the task's initial weights, giving logits.
       batch_size: the paper's.
+      training_set: which one it is, where a data set has several; else `None`.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Task(tff.simulation.baselines.BaselineTask):
     test: Examples
     build_keras_model: Callable[[], tf.keras.Model]
     batch_size: int
+    training_set: str | None = None
 
     @property
     def input_spec(self) -> tuple[tf.TensorSpec, tf.TensorSpec]:
@@ -89,7 +91,13 @@ class Task(tff.simulation.baselines.BaselineTask):
 
 
 def build_task(
-    name: str, clients: Clients, test: Examples, build_keras_model: Callable[[], tf.keras.Model], batch_size: int
+    name: str,
+    clients: Clients,
+    test: Examples,
+    build_keras_model: Callable[[], tf.keras.Model],
+    batch_size: int,
+    *,
+    training_set: str | None = None,
 ) -> Task:
     """Returns a `Task`; see there for the arguments."""
     spec = _batch_spec(test)
@@ -116,6 +124,7 @@ def build_task(
         test=test,
         build_keras_model=build_keras_model,
         batch_size=batch_size,
+        training_set=training_set,
     )
 
 

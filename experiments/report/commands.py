@@ -23,7 +23,13 @@ def flags_of(run: Run) -> tuple[str | None, dict[str, str]]:
     if preset:
         usual |= presets.load_preset(preset).values
     values: dict[str, Any] = dataclasses.asdict(run.config)
-    return preset, {name: _text(value) for name, value in values.items() if value != usual[name] and value is not None}
+    given = {name: _text(value) for name, value in values.items() if value != usual[name] and value is not None}
+    return preset, given | data_flags(run.training_set)
+
+
+def data_flags(training_set: str) -> dict[str, str]:
+    """Returns the flags that choose a training set; the official one needs none."""
+    return {} if training_set in ("", "official") else {"data_dir": f"PATH/TO/{training_set}"}
 
 
 def command_of(run: Run) -> str:

@@ -41,11 +41,17 @@ class Scenario(NamedTuple):
     alpha: float
     beta: float
     task_title: str | None = None
+    training_set: str = ""
 
     @property
     def slug(self) -> str:
         """For names of files."""
-        parts = [self.task, self.split, *([] if self.sampling == "bernoulli:0.1" else [self.sampling])]
+        parts = [
+            self.task,
+            *([self.training_set] if self.training_set else []),
+            self.split,
+            *([] if self.sampling == "bernoulli:0.1" else [self.sampling]),
+        ]
         parts += [f"sigma{self.size_sigma:g}"] if self.size_sigma else []
         parts += [f"{self.alpha:g}_{self.beta:g}"] if self.task == "synthetic" else []
         return "-".join(parts).replace(":", "_") + f"-{self.num_clients}"
@@ -59,6 +65,7 @@ class Scenario(NamedTuple):
         sigma = f", sizes lognormal ({self.size_sigma:g})" if self.size_sigma else ""
         synthetic = f" ({self.alpha:g}, {self.beta:g})" if self.task == "synthetic" else ""
         task = self.task_title or DATA_SETS.get(self.task, self.task)
+        task += f" ({self.training_set} training set)" if self.training_set else ""
         return f"{task}{synthetic}, {split_title(self.split)}, {share}{sigma}"
 
 
@@ -131,7 +138,9 @@ def split_title(split: str) -> str:
 def scenario_of(run: Run) -> Scenario:
     """Returns what a run was trained on."""
     c = run.config
-    return Scenario(c.task, run.split, run.num_clients, c.sampling, c.size_sigma, c.alpha, c.beta, run.task_title)
+    return Scenario(
+        c.task, run.split, run.num_clients, c.sampling, c.size_sigma, c.alpha, c.beta, run.task_title, run.training_set
+    )
 
 
 def planned_rounds(run: Run) -> int:

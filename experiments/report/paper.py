@@ -99,9 +99,9 @@ class Comparison:
         return self.group.mean(self.cell.here)
 
     @property
-    def ratio(self) -> float:
-        """Of this project's figure to the paper's."""
-        return self.here / self.cell.value
+    def ratio(self) -> float | None:
+        """Of this project's figure to the paper's; `None` where the data are others and of influence."""
+        return self.here / self.cell.value if is_papers_data(self.group) or _is_dense(self.group) else None
 
 
 def read_cells() -> list[Cell]:
@@ -161,6 +161,11 @@ def belongs(group: Group, cell: Cell) -> bool:
     )
 
 
+def is_papers_data(group: Group) -> bool:
+    """Whether runs were trained on the paper's images; one that says nothing had no others to choose from."""
+    return group.scenario.training_set in ("", "official")
+
+
 # --- why a figure differs: each rule looks at the runs, and says nothing where it does not apply
 
 
@@ -170,6 +175,12 @@ def _rounds(cell: Cell, group: Group) -> str | None:
     kind = "truncated" if group.rounds < cell.rounds else "longer"
     what = "shares of non-zeros" if cell.table == 2 else "entropies of a round"
     return f"{kind}: {group.rounds} of {cell.rounds} rounds. Sums cannot be compared; {what} can."
+
+
+def _data(cell: Cell, group: Group) -> str | None:
+    if is_papers_data(group):
+        return None
+    return f"Trained on the {group.scenario.training_set} training set, not on the paper's images of {cell.data_set}."
 
 
 def _messages(cell: Cell, group: Group) -> str | None:
@@ -255,7 +266,7 @@ def _seeds(cell: Cell, group: Group) -> str | None:
 
 
 RULES: tuple[Callable[[Cell, Group], str | None], ...] = (
-    _rounds, _seeds, _dense, _messages, _which_entropy, _size, _participants, _changed, _assumed,
+    _rounds, _data, _seeds, _dense, _messages, _which_entropy, _size, _participants, _changed, _assumed,
 )  # fmt: skip
 
 

@@ -67,6 +67,7 @@ class Run:
       assumed: fields that the paper does not give.
       parameters: d.
       num_clients, split, batch_size: as the task resolved them.
+      training_set: which one, where a data set has several and the run says so; else `""`.
       table: the columns of `metrics.csv`, NaN where a cell is empty.
       summary: as in `summary.json`, of the rounds in `metrics.csv`.
       updates: from `updates.csv`, if it is there.
@@ -84,6 +85,7 @@ class Run:
     num_clients: int
     split: str
     batch_size: int
+    training_set: str
     table: dict[str, np.ndarray]
     summary: dict[str, Any]
     updates: Updates | None
@@ -170,6 +172,7 @@ def read_run(path: pathlib.Path, name: str) -> Run:
             num_clients=int(resolved["num_clients"]),
             split=str(resolved["split"]),
             batch_size=int(resolved["batch_size"]),
+            training_set=str(resolved.get("training_set", "")),
         )
     except (KeyError, TypeError, ValueError) as error:
         what = f"{error} is missing" if isinstance(error, KeyError) else str(error)

@@ -11,7 +11,7 @@ from experiments import methods
 from experiments.columns import DRIFT, EPSILON
 from experiments.methods import ELASTIC_NET, PROXIMAL_STEP, Method
 from experiments.report import figures, page, paper, tables, texts
-from experiments.report.commands import commands_of
+from experiments.report.commands import commands_of, data_flags
 from experiments.report.drawing import Draw, render
 from experiments.report.groups import Group, Scenario, by_scenario, compared_values, main_groups
 from experiments.report.page import Section
@@ -240,4 +240,5 @@ def _split_command(scenario: Scenario, seed: int) -> str:
     given |= {"size_sigma": f"{scenario.size_sigma:g}"} if scenario.size_sigma else {}
     given |= {"alpha": scenario.alpha, "beta": scenario.beta} if scenario.task == "synthetic" else {}
     given |= {"seed": seed} if seed else {}
+    given |= data_flags(scenario.training_set)
     return " ".join(["python -m experiments.show_split", *(f"--{name}={value}" for name, value in given.items())])

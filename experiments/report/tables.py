@@ -78,8 +78,9 @@ def paper_table(comparisons: Sequence[paper.Comparison]) -> str:
         scale = 100.0 if cell.table == 2 else 1.0
         equal = ' <span class="good">as printed</span>' if cell.agrees(item.here) else ""
         digits = 1 if cell.table == 2 else 3
+        ratio = "-" if item.ratio is None else f"{item.ratio:.3f}{equal}"
         rows.append([
-            name_of(group, cell.name), cell.printed, with_spread(group, cell.here, 2), f"{item.ratio:.3f}{equal}",
+            name_of(group, cell.name), cell.printed, with_spread(group, cell.here, 2), ratio,
             f"{scale * cell.scale:.{digits}f}", with_spread(group, cell.scale_here, digits, scale),
             accuracy(group), notes.marks(item.notes),
         ])  # fmt: skip

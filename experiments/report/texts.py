@@ -81,6 +81,7 @@ SPLIT = (
 )
 NO_SPLITS = "Left out, as --nosplits asks."
 NO_DATA = "the data are not at hand."
+OTHER_DATA = "the runs were trained on the {training_set} training set, which --data_dir does not name here."
 OWN_DATA = "a data set of your own, which a report does not load."
 DRIFT = (
     "Root mean square distance of a round's local models from their mean. It is measured for methods that correct "

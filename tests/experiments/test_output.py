@@ -55,6 +55,10 @@ def test_the_folder(tmp_path: pathlib.Path) -> None:
     ]:
         with pytest.raises(ConfigMismatchError, match=message):
             folder.claim(other, about | {"data": data}, header, done)
+    for there, asked in (("pool", "official"), ("official", "pool")):
+        stored = folder.claim(config, about | {"resolved": {"training_set": there}}, None, 0)
+        with pytest.raises(ConfigMismatchError, match=f"training_set: '{there}' there, '{asked}' asked"):
+            folder.claim(config, about | {"data": "xyz", "resolved": {"training_set": asked}}, stored, 0)
     own = asyncio.new_event_loop()
     asyncio.set_event_loop(own)
     folder.start(records()[:1])

@@ -12,13 +12,13 @@ from experiments import presets
 from experiments.settings import Settings
 
 PARTICIPANTS = 1019  # of MNIST's 100 rounds with seed 0, by which the paper's dense counts are explained
-SIZES = {"mnist": 199_210, "shakespeare": 132_720, "digits": 6_310}
+SIZES = {"mnist": 199_210, "emnist_letters": 89_610, "shakespeare": 132_720, "digits": 6_310}
 
 
 def write_run(
     folder: pathlib.Path, preset: str | None, *, rounds: int | None = None, share: float = 1.0, accuracy: float = 0.98,
     size: int = 1_000_000, participants: int = PARTICIPANTS, entropies: tuple[float, float] = (0.25, 3.0),
-    summary: bool = True, **changes: Any,
+    summary: bool = True, training_set: str | None = None, **changes: Any,
 ) -> pathlib.Path:  # fmt: skip
     """Writes a run's folder.
 
@@ -32,6 +32,7 @@ def write_run(
       participants: in all rounds, of which the first one has what does not go into the others.
       entropies: of updates and of local models, in every round.
       summary: whether the run has ended.
+      training_set: as the run's task resolved it.
       **changes: values beside the preset's.
     """
     values = (presets.load_preset(preset).values if preset else {}) | changes
@@ -41,7 +42,7 @@ def write_run(
     done = config.rounds if rounds is None else rounds
     parameters = SIZES[config.task]
     folder.mkdir(parents=True)
-    about = {
+    about: dict[str, Any] = {
         "config": dataclasses.asdict(config),
         "preset": preset,
         "assumed": [n for n in presets.load_preset(preset).assumed if n not in changes] if preset else [],
@@ -49,6 +50,8 @@ def write_run(
         "resolved": {"num_clients": 100, "batch_size": config.batch_size or 10, "split": config.split or "iid"},
         "data": "0" * 64,
     }
+    if training_set is not None:
+        about["resolved"]["training_set"] = training_set
     (folder / "config.json").write_text(json.dumps(about))
     rows = []
     for t in range(1, done + 1):

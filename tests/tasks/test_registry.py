@@ -23,7 +23,6 @@ from tasks.data_sets import sources
 from tasks.evaluation import Evaluator
 from tasks.registry import load_task, task_names
 from tests.support import real_data
-from tests.tasks.data_sets.test_data_sets import letters, write_mat
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -87,17 +86,6 @@ def test_pixels_are_normalised_as_in_feddyns_code(cache: pathlib.Path) -> None:
     low, high = x.min((0, 1, 2)), x.max((0, 1, 2))
     np.testing.assert_allclose(low, -np.array([0.5071, 0.4867, 0.4408]) / [0.2675, 0.2565, 0.2761], rtol=1e-5)
     np.testing.assert_allclose(high - low, 1 / np.array([0.2675, 0.2565, 0.2761]), rtol=1e-5)
-
-
-def test_emnist_is_normalised_by_its_own_pixels(tmp_path: pathlib.Path) -> None:
-    train = letters(20, 0)
-    write_mat(tmp_path / "emnist-letters.mat", train, letters(2, 1))
-    task = load_task("emnist_letters", num_clients=4, places=sources.Places(tmp_path, tmp_path / "cache"))
-    pixels = np.concatenate([x for x, _ in task.clients]).astype(np.float64)
-    assert pixels.shape == (200, 784) and task.build_keras_model().count_params() == 89_610
-    assert pixels.mean() == pytest.approx(0.0, abs=1e-5) and pixels.std() == pytest.approx(1.0, abs=1e-5)
-    selected = train[0][train[1] <= 10] / 255.0
-    assert task.test[0].min() == pytest.approx((0 - selected.mean()) / selected.std(), rel=1e-5)
 
 
 def test_clients_are_a_function_of_the_seed() -> None:

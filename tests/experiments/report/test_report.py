@@ -270,6 +270,31 @@ def test_runs_with_other_penalties_are_not_compared_with_the_paper(tmp_path: pat
     assert set(comparisons(tmp_path, 4)) == {"Algorithm 3"}
 
 
+def test_another_training_set_is_another_place(tmp_path: pathlib.Path) -> None:
+    """Runs on the pool are kept apart from others, say so, and have no ratio to the paper's but where all is sent."""
+    for name, method, share, training_set in [
+        ("a", "algorithm_3", 0.1, "pool"), ("b", "fed_dyn", 1.0, "pool"), ("c", "algorithm_3", 0.1, "official"),
+        ("d", "algorithm_3", 0.1, None),
+    ]:  # fmt: skip
+        preset = f"emnist_letters/iid/{method}"
+        write_run(tmp_path / name, preset, share=share, participants=2053, training_set=training_set)
+    groups = {group.first.name: group for group in group_runs(find_runs([tmp_path]))}
+    assert len({group.scenario for group in groups.values()}) == 3
+    assert groups["a"].scenario.title.startswith("EMNIST-L (pool training set), IID")
+    assert groups["a"].scenario.slug == "emnist_letters-pool-iid-100"
+    cells = [cell for cell in paper.read_cells() if cell.table == 2]
+    found = {item.group.first.name: item for item in paper.compare(cells, list(groups.values()))}
+    assert found["a"].ratio is None and found["b"].ratio == found["b"].here / 18.4
+    assert found["c"].ratio == found["d"].ratio == found["a"].here / found["a"].cell.value
+    note = "Trained on the pool training set, not on the paper's images of EMNIST-L."
+    assert [name for name in "abcd" if note in found[name].notes] == ["a", "b"]
+    assert [row[3] for row in rows_of(tables.paper_table([found["a"]]))] == ["-"]
+    assert commands_of([groups["a"].first, groups["b"].first]) == [
+        "python run_experiment.py --grid=preset=emnist_letters/iid/algorithm_3,emnist_letters/iid/fed_dyn "
+        "--data_dir=PATH/TO/pool"
+    ]
+
+
 def test_table_3_is_of_models_or_of_updates_as_in_the_paper(tmp_path: pathlib.Path) -> None:
     for method in ("fed_prox", "fed_dyn", "algorithm_2"):
         write_run(tmp_path / method, f"mnist/dirichlet_0.6/{method}", entropies=(0.25, 3.0))

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from scipy import io, stats
+from scipy import stats
 
 from tasks import partition
-from tasks.data_sets import cifar, downloads, emnist, mnist, shakespeare, sources, synthetic
+from tasks.data_sets import cifar, downloads, mnist, shakespeare, sources, synthetic
 from tests.support import real_data
 from tests.tasks.test_partition import label_counts
 
@@ -177,70 +177,6 @@ def test_tiles_are_read_row_by_row(tmp_path: pathlib.Path) -> None:
     x, y = cifar._read_tiles(tmp_path, "train")
     np.testing.assert_array_equal(x, images)
     assert y.tolist() == list(range(6)), "the fine labels, not the coarse ones"
-
-
-# --- EMNIST
-
-
-def letters(per_letter: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(seed)
-    labels = rng.permutation(np.repeat(np.arange(1, 27), per_letter)).astype(np.uint8)
-    return rng.integers(0, 256, (len(labels), 28, 28), np.uint8), labels
-
-
-def write_mat(path: pathlib.Path, train: Any, test: Any) -> None:
-    def part(images: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
-        return {"images": images.reshape(len(images), 784), "labels": labels[:, None], "writers": labels[:, None] * 0}
-
-    mapping = np.array([[i, 64 + i, 96 + i] for i in range(1, 27)], np.uint8)
-    io.savemat(path, {"dataset": {"train": part(*train), "test": part(*test), "mapping": mapping}}, do_compression=True)
-
-
-def write_tfds(root: pathlib.Path, train: Any, test: Any) -> None:
-    import tensorflow as tf
-    import tensorflow_datasets as tfds
-
-    def part(images: np.ndarray, labels: np.ndarray) -> tf.data.Dataset:
-        return tf.data.Dataset.from_tensor_slices({"image": images[..., None], "label": labels.astype(np.int64)})
-
-    tfds.dataset_builders.store_as_tfds_dataset(
-        name="emnist",
-        config="letters",
-        version="3.0.0",
-        data_dir=root,
-        features=tfds.features.FeaturesDict(
-            {"image": tfds.features.Image(shape=(28, 28, 1)), "label": tfds.features.ClassLabel(num_classes=37)}
-        ),
-        split_datasets={"train": part(*train), "test": part(*test)},
-        disable_shuffling=True,
-    )
-
-
-@pytest.mark.parametrize("write", [write_mat, write_tfds])
-def test_emnist_letters(write: Any, tmp_path: pathlib.Path) -> None:
-    """The first ten letters, numbered from 0, images as stored (not transposed), from both formats."""
-    train, test = letters(4, 0), letters(2, 1)
-    write(tmp_path / emnist.MAT_FILE if write is write_mat else tmp_path, train, test)
-    arrays = emnist.load(sources.Places(tmp_path, tmp_path / "cache"))
-    for part, (images, labels) in (("train", train), ("test", test)):
-        x, y = arrays[f"x_{part}"], arrays[f"y_{part}"]
-        assert np.bincount(y).tolist() == [4 if part == "train" else 2] * 10
-        expected = {(int(b) - 1, a.tobytes()) for a, b in zip(images, labels, strict=True) if b <= 10}
-        assert {(int(b), a.tobytes()) for a, b in zip(x, y, strict=True)} == expected
-
-
-def test_emnist_that_is_none(tmp_path: pathlib.Path) -> None:
-    images, labels = letters(1, 0)
-    for parts, message in [
-        (((images, labels - 1), (images, labels)), "train labels are not letters from 1 to 26"),
-        (((images, labels), (images[labels != 7], labels[labels != 7])), "test part has no image of letter 7"),
-        (((images[:, :27], labels), (images, labels)), "train part has 26 labels, but images of shape"),
-    ]:
-        with pytest.raises(sources.SourceError, match=message):
-            emnist.select_letters(*parts)
-    (tmp_path / emnist.MAT_FILE).write_bytes(b"no Matlab file")
-    with pytest.raises(sources.SourceError, match=r"emnist-letters.mat cannot be read"):
-        emnist._from_folder(tmp_path)
 
 
 def test_a_damaged_folder_of_tensorflow_datasets(tmp_path: pathlib.Path) -> None:
