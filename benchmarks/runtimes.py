@@ -11,6 +11,7 @@ overhead   a client's work is one addition; 10, 100 and 1000 clients, and the su
 The floor is the local steps alone in a compiled TensorFlow function, on as many threads as in process: no TFF, no data
 sets, no Keras, no metrics, no client states, no measurements, no aggregation. It is there twice: with TensorFlow's
 operations, and with the loop that the in-process runtime has for a step's arithmetic (`passes/fusing.py`).
+"Keras's loop" is without `tff_fen.fuse_lstm`.
 "Usual executor" is in process without one thread a training loop (`tff_fen/runtime/passes/one_thread.py`).
 Every native contender has a worker of its own, set up by `create_native_context` unless it says "default"; the rounds
 are interleaved, so that a slow spell of the machine hits all. Figures are medians with the range of the middle half;
@@ -77,7 +78,7 @@ class Workload(NamedTuple):
     def model(self) -> tff.learning.models.FunctionalModel:
         """The model for this package's algorithms."""
         return tff.learning.models.functional_model_from_keras(
-            self.keras_model(),
+            tff_fen.fuse_lstm(self.keras_model()),
             tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
             self.input_spec,
             collections.OrderedDict(accuracy=tf.keras.metrics.SparseCategoricalAccuracy),
@@ -324,6 +325,8 @@ def main(argv: list[str]) -> None:
         texts = lstm()
         contenders = {name: on(context, lambda: algorithm_3(texts)) for name, context in runtimes()}
         contenders["in process, usual executor"] = with_usual_executor(texts)
+        with mock.patch.object(tff_fen, "fuse_lstm", lambda model: model):
+            contenders["in process, Keras's loop"] = on(IN_PROCESS[0], lambda: algorithm_3(texts))
         report("lstm, Algorithm 3, a round", seconds(contenders), "in process")
     if "overhead" in WORKLOADS.value:
         for num_clients in (10, 100, 1000):

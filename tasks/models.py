@@ -84,7 +84,7 @@ def build_lstm(*, initializer: str = "keras", seed: int = 0) -> tf.keras.Model:
         embedding = tf.keras.initializers.RandomUniform(seed=next(seeds))
 
     def lstm(return_sequences: bool) -> tf.keras.layers.Layer:
-        # The cell in a plain RNN: the fused LSTM layer looks for variables, which a FunctionalModel has none of.
+        # The cell in a plain RNN, for which `tff_fen.fuse_lstm` puts one operation.
         cell = tf.keras.layers.LSTMCell(100, **_initial(100, initializer, seeds, recurrent=True))
         return tf.keras.layers.RNN(cell, return_sequences=return_sequences)
 

@@ -12,6 +12,8 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+import tff_fen
+
 Examples = tuple[np.ndarray, np.ndarray]
 """Inputs [n, ...] and labels int32 [n]."""
 
@@ -86,7 +88,7 @@ class Task(tff.simulation.baselines.BaselineTask):
     def build_model(self) -> tff.learning.models.FunctionalModel:
         """Returns the model for `tff_fen`'s builders, with cross-entropy loss and accuracy as its metric."""
         return tff.learning.models.functional_model_from_keras(
-            self.build_keras_model(), _build_loss(), self.input_spec, _METRICS
+            tff_fen.fuse_lstm(self.build_keras_model()), _build_loss(), self.input_spec, _METRICS
         )
 
 

@@ -8,6 +8,7 @@ from tff_fen.algorithms.fed_dyn import build_fed_dyn
 from tff_fen.algorithms.scaffold import build_scaffold
 from tff_fen.client_work.trainer import Trainer
 from tff_fen.config import L1_STEPS, ElasticNet, LocalTraining
+from tff_fen.fused_lstm import fuse_lstm
 from tff_fen.process import Algorithm, ClientInput, StatefulClientProcess, Update, Uplink, compose_process
 from tff_fen.program.run_rounds import run_rounds
 from tff_fen.version import __version__
@@ -32,6 +33,7 @@ __all__ = [
     "build_fed_dyn",
     "build_scaffold",
     "compose_process",
+    "fuse_lstm",
     "run_rounds",
     "runtime",
 ]
