@@ -6,6 +6,7 @@ from tff_fen.algorithms.fed_avg import build_fed_avg
 from tff_fen.algorithms.fed_avg_clients import build_fed_avg_clients
 from tff_fen.algorithms.fed_dyn import build_fed_dyn
 from tff_fen.algorithms.scaffold import build_scaffold
+from tff_fen.client_work.keras_models import from_keras_model
 from tff_fen.client_work.trainer import Trainer
 from tff_fen.config import L1_STEPS, ElasticNet, LocalTraining
 from tff_fen.fused_lstm import fuse_lstm
@@ -33,6 +34,7 @@ __all__ = [
     "build_fed_dyn",
     "build_scaffold",
     "compose_process",
+    "from_keras_model",
     "fuse_lstm",
     "run_rounds",
     "runtime",

@@ -16,15 +16,25 @@ def check_training(model: Any, elastic_net: Any, local_training: Any) -> None:
     """Raises unless model and configuration are of the right types and fit together."""
     check_type("elastic_net", elastic_net, ElasticNet, "Pass tff_fen.ElasticNet(l1=..., l2=..., threshold=...).")
     check_type("local_training", local_training, LocalTraining, "Pass tff_fen.LocalTraining(learning_rate=...).")
-    check_type(
-        "model",
-        model,
-        tff.learning.models.FunctionalModel,
-        "Convert a Keras model with tff.learning.models.functional_model_from_keras(keras_model, loss_fn, input_spec).",
-    )
+    check_type("model", model, tff.learning.models.FunctionalModel, _model_advice(model))
     _check_weights(model)
     _check_input_spec(model.input_spec, local_training)
     _check_calls(model)
+
+
+def _model_advice(model: Any) -> str:
+    """What to write instead of a model of another kind."""
+    is_function = callable(model) and not isinstance(model, tf.keras.Model)
+    if is_function or isinstance(model, tff.learning.models.VariableModel):
+        return (
+            "TFF's own builders take such a model, or a function that returns one. Where it is made, write "
+            "tff_fen.from_keras_model(keras_model, loss=loss, input_spec=input_spec, metrics=metrics) for "
+            "tff.learning.models.from_keras_model(...), which has the same arguments, and pass its result."
+        )
+    return (
+        "Convert a Keras model with tff_fen.from_keras_model(keras_model, loss, input_spec, metrics), or with "
+        "tff.learning.models.functional_model_from_keras."
+    )
 
 
 def _check_weights(model: tff.learning.models.FunctionalModel) -> None:
