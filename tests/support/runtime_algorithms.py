@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
+import os
+import tempfile
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +18,7 @@ from tests.support import models
 from tests.support.population import BUILDERS, Clients
 from tests.support.runtime_suite import Run, add_case
 from tff_fen import ElasticNet, LocalTraining
+from tff_fen.aggregators import noise
 
 # The last client has no data.
 DATA = [models.examples(n, seed=k) for k, n in enumerate((8, 12, 6, 0))]
@@ -141,6 +145,22 @@ add_case(
     lambda: _fed_avg_weights(lambda: tff.learning.dp_aggregator(noise_multiplier=0.01, clients_per_round=2)),
     0.02,
 )
+
+
+def _keyed_noise() -> Run:
+    """This package's own noise, of a source that always gives the same key."""
+    with tempfile.NamedTemporaryFile(delete=False) as source:
+        source.write(bytes(range(100, 132)))
+    atexit.register(os.unlink, source.name)
+    usual, noise.SOURCE = noise.SOURCE, source.name
+    try:
+        process = tff_fen.build_dp_factory(1.0, 2, 1.0).create(tff.TensorType(np.float32, [100]))
+    finally:
+        noise.SOURCE = usual
+    return _two_rounds(process, lambda: [np.full(100, 0.5, np.float32)] * 2)
+
+
+add_case("keyed_noise", _keyed_noise, ROUNDING)
 
 
 def _stateful(algorithm: str) -> Run:

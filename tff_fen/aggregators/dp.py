@@ -1,14 +1,16 @@
-"""Differential privacy for the algorithms that release two aggregates of each client."""
+"""The Gaussian mechanism, with noise that nobody can repeat, for algorithms that release one aggregate or two."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
+import dp_accounting
 import tensorflow as tf
 import tensorflow_federated as tff
 import tensorflow_privacy as tfp
 
+from tff_fen.aggregators import noise
 from tff_fen.aggregators.fixed_denominator import FixedDenominatorFactory
 from tff_fen.checks import check_number
 
@@ -17,6 +19,10 @@ def build_dp_factory(
     noise_multiplier: float, clients_per_round: float, clip: float, *, test_seed: int | None = None
 ) -> FixedDenominatorFactory:
     """Builds the Gaussian mechanism on a sum of clipped messages, divided by a fixed number.
+
+    It is `tff.aggregators.DifferentiallyPrivateFactory.gaussian_fixed` with noise from `tff_fen.aggregators.noise`, and
+    fits every builder, `build_fed_avg` too. TFF's own draws its noise from a generator that takes 32 bits once per
+    process: whoever tries them all finds the noise and takes it off.
 
     Args:
       noise_multiplier: standard deviation of the noise in units of `clip`, >= 0.
@@ -28,14 +34,24 @@ def build_dp_factory(
     check_number("noise_multiplier", noise_multiplier, 0.0)
     check_number("clients_per_round", clients_per_round, 0.0, open_low=True)
     check_number("clip", clip, 0.0, open_low=True)
+    stddev = noise_multiplier * clip
+    query: tfp.GaussianSumQuery
     if test_seed is None:
-        factory = tff.aggregators.DifferentiallyPrivateFactory.gaussian_fixed(
-            noise_multiplier=noise_multiplier, clients_per_round=clients_per_round, clip=clip
-        )
+        noise.check_source()
+        query = _FreshGaussianSumQuery(clip, stddev)
     else:
-        query = _RepeatableGaussianSumQuery(clip, noise_multiplier * clip, test_seed)
-        factory = tff.aggregators.DifferentiallyPrivateFactory(tfp.NormalizedQuery(query, float(clients_per_round)))
+        query = _RepeatableGaussianSumQuery(clip, stddev, test_seed)
+    factory = tff.aggregators.DifferentiallyPrivateFactory(tfp.NormalizedQuery(query, float(clients_per_round)))
     return FixedDenominatorFactory(factory, clients_per_round)
+
+
+class _FreshGaussianSumQuery(tfp.GaussianSumQuery):
+    """A Gaussian sum query whose noise is drawn with a new key of the operating system each time."""
+
+    def get_noised_result(self, sample_state: Any, global_state: Any) -> Any:
+        noised = noise.add_normal_noise(sample_state, global_state.stddev)
+        event = dp_accounting.GaussianDpEvent(global_state.stddev / global_state.l2_norm_clip)
+        return noised, global_state, event
 
 
 class _RepeatableGaussianSumQuery(tfp.GaussianSumQuery):
