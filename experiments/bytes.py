@@ -101,12 +101,17 @@ class ByteCounter:
             return self._message_bytes(vector.size, tensors)
         codec: Codec = self._codec or LosslessCodec()
         message = codec.encode(vector)
-        if self._codec is not None and not np.array_equal(codec.decode(message), vector):
+        if self._codec is not None and not np.array_equal(_as_received(codec, message, vector.size), vector):
             raise MessageMismatchError(
                 f"A message of {vector.size} elements through codec {codec.name!r} was decoded to other numbers than "
                 "the server aggregated. This is a defect of the package; please report it with the configuration."
             )
         return len(message)
+
+
+def _as_received(codec: Codec, message: bytes, length: int) -> np.ndarray:
+    """What a server decodes, which knows the model and the codec, and trusts no client."""
+    return codec.decode(message, length=length, step=codec.step, finite=True)
 
 
 def _size_or_none(codec: Codec, vector: np.ndarray) -> int | None:

@@ -3,6 +3,7 @@
     codec = parse_codec("quantised:0.01")
     message = codec.encode(vector)              # len(message) bytes go over the wire
     codec.decode(message)                       # float32[n], the same bits as codec.apply(vector)
+    codec.decode(message, length=n, step=codec.step, finite=True)  # of a sender who may be hostile
 
 Each codec has two halves in one file of `compressors`: `as_received`, TensorFlow code for a client's graph, which
 cannot hold an entropy coder, and `encode`, `decode`, the bytes. Both round alike, so that client, server and decoder
@@ -33,11 +34,21 @@ class Codec(Protocol):
     def name(self) -> str:
         """What `parse_codec` makes this codec from."""
 
+    @property
+    def step(self) -> float | None:
+        """What values are multiples of; `None` where messages bring no step."""
+
     def encode(self, vector: np.ndarray) -> bytes:
         """float32[n] to a message; raises if the form cannot hold a value."""
 
-    def decode(self, message: bytes) -> np.ndarray:
-        """A message of this form to float32[n]; raises `CodecError` for anything else."""
+    def decode(
+        self, message: bytes, *, length: int | None = None, step: float | None = None, finite: bool = False
+    ) -> np.ndarray:
+        """A message of this form to float32[n]; raises `CodecError` for anything else.
+
+        With `length` given, time and memory are bounded by it, whatever the message holds. `step` is the one that is
+        expected, `finite` refuses NaN and infinities.
+        """
 
     def apply(self, vector: np.ndarray) -> np.ndarray:
         """What `decode(encode(vector))` returns, without the bytes."""

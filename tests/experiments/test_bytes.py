@@ -52,6 +52,19 @@ def test_a_message_that_the_server_did_not_get_is_found() -> None:
         quantised.count_uplink([message(np.array([0, 0.012, 0, 0, 0, 0, 0], np.float32))])
 
 
+def test_messages_are_decoded_as_those_of_anybody(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = []
+    decode = QuantisedCodec.decode
+
+    def note(self: QuantisedCodec, message: bytes, **settings: Any) -> np.ndarray:
+        expected.append(settings)
+        return decode(self, message, **settings)
+
+    monkeypatch.setattr(QuantisedCodec, "decode", note)
+    counter(codec=parse_codec("quantised:0.5")).count_uplink([message(np.zeros(7, np.float32))])
+    assert expected == [{"length": 7, "step": 0.5, "finite": True}]
+
+
 def test_other_ways_to_encode() -> None:
     vector = np.zeros(1003, np.float32)
     for name, expected in (("compression", 1003 + 2 * 8), ("secure", 4 * 1003)):

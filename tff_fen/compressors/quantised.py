@@ -21,7 +21,7 @@ class QuantisedCodec(MessageForm):
     """Rounds to multiples of `step`: `q = rint(x / step)`, decoded as `q * step`, in float32, without -0.0.
 
     What was decoded is encoded again to the same bytes: up to 2^22 steps, beyond which values are refused.
-    `decode` takes the step from the message.
+    `decode` takes the step from the message, unless it is told which to expect.
 
     Attributes:
       step: > 0, used as float32; an error of at most `step / 2` a parameter.

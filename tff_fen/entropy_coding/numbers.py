@@ -15,6 +15,7 @@ bytes, table included. It writes a section, which `decode_numbers` reads (number
 
 from __future__ import annotations
 
+import array
 from collections.abc import Iterator, Sequence
 
 import constriction
@@ -24,6 +25,11 @@ from tff_fen.entropy_coding.symbols import COUNTS, EXACT, Split
 
 # `constriction` has 2^24 steps of probability for a table; this many symbols leave each of them enough.
 MAX_SYMBOLS = 2**16
+# Numbers decoded at a time: what is held of them beside the result stays below a megabyte.
+BLOCK = 2**13
+# A coded symbol takes at most the 24 bits of a probability; the coder's state is two words more.
+_MAX_CODED_BYTES = 3
+_STATE_BYTES = 16
 
 
 class CodecError(ValueError):
@@ -33,8 +39,8 @@ class CodecError(ValueError):
 class Reader:
     """Takes a message apart from front to back; never past its end."""
 
-    def __init__(self, data: bytes) -> None:
-        self._data = data
+    def __init__(self, data: bytes | memoryview) -> None:
+        self._data = memoryview(data)
         self._at = 0
 
     @property
@@ -42,8 +48,12 @@ class Reader:
         """How many bytes are not read yet."""
         return len(self._data) - self._at
 
-    def take(self, size: int, what: str) -> bytes:
-        """The next `size` bytes; `what` names them in the error."""
+    def peek(self, start: int, end: int) -> memoryview:
+        """The bytes from `start` to `end`, counted from the next one, or as many of them as there are."""
+        return self._data[self._at + start : self._at + end]
+
+    def take(self, size: int, what: str) -> memoryview:
+        """The next `size` bytes, not copied; `what` names them in the error."""
         if size > self.left:
             raise CodecError(f"Message ends within its {what}: {size} bytes announced, {self.left} there.")
         self._at += size
@@ -66,8 +76,12 @@ class Reader:
 
     def digits(self, what: str) -> Iterator[int]:
         """The next bytes as hexadecimal digits, the high one first; takes a byte when its first digit is asked for."""
+        data, size = self._data, len(self._data)
         while True:
-            byte = self.take(1, what)[0]
+            if self._at == size:
+                self.take(1, what)
+            byte = data[self._at]
+            self._at += 1
             yield byte >> 4
             yield byte & 15
 
@@ -123,33 +137,49 @@ def encode_numbers(values: np.ndarray, family: Sequence[Split]) -> bytes:
     return bytes([choice]) + _encode_table(symbols, table) + varint(len(words)) + words + packed
 
 
-def decode_numbers(reader: Reader, count: int, family: Sequence[Split]) -> np.ndarray:
-    """The `count` (>= 1) numbers (uint32) of the next section; the caller has checked `count` against the message."""
+def decode_numbers(reader: Reader, count: int, family: Sequence[Split]) -> Iterator[np.ndarray]:
+    """The `count` (>= 1) numbers (uint32) of the next section, in blocks.
+
+    The caller has checked `count`: time and memory are bounded by it, whatever the section holds. Before the last block
+    the end of the section is checked.
+    """
     choice = reader.take(1, "number of a split")[0]
     if choice > len(family):
         raise CodecError(f"Message names split {choice}, there are 0 to {len(family)}.")
     split = [*family, EXACT][choice]
-    symbols, table = _decode_table(reader)
-    words = reader.take(reader.number("number of bytes of symbols", 0, reader.left), "symbols")
+    symbols, table = _decode_table(reader, count)
+    widest = int(split.widths(symbols[-1:].astype(np.int64))[0])
+    most_bytes = min(reader.left, _MAX_CODED_BYTES * count + _STATE_BYTES)
+    words = reader.take(reader.number("number of bytes of symbols", 0, most_bytes), "symbols")
     if words[-1:] == b"\0":
         raise CodecError("Message has coded symbols that end with a zero byte; a coder writes none.")
-    if len(symbols) == 1:
-        coded, at_end = np.zeros(count, np.int32), not words
-    else:
-        padded = np.frombuffer(words + bytes(-len(words) % 4), "<u4").astype(np.uint32)
-        coder = constriction.stream.stack.AnsCoder(padded)
-        coded = coder.decode(_model(table), count)
-        at_end = coder.is_empty()
-    if not at_end:
-        raise CodecError(f"Message has coded symbols that do not end after {count} numbers.")
-    widths = split.widths(symbols)
-    if widths.max() > 32:
-        raise CodecError(f"Message has a symbol with {widths.max()} extra bits; 32 is the most.")
-    extra = _unpack(reader, widths[coded]) if widths.any() else np.zeros(count, np.uint64)
-    values = split.join(symbols[coded], extra)
-    if values.max() >= 2**32:
-        raise CodecError(f"Message has the number {values.max()}, which does not fit 32 bits.")
-    return values.astype(np.uint32)
+    if widest > 32:
+        raise CodecError(f"Message has a symbol with {widest} extra bits; 32 is the most.")
+    coder = _coder(words) if len(symbols) > 1 else None
+    model = None if coder is None else _model(table)
+    bits = 0
+    for start in range(0, count, BLOCK):
+        size = min(BLOCK, count - start)
+        coded = np.zeros(size, np.int32) if coder is None else coder.decode(model, size)
+        block = symbols[coded].astype(np.int64)
+        extra, bits = _unpack(reader, split.widths(block), bits)
+        values = split.join(block, extra)
+        if values.max() >= 2**32:
+            raise CodecError(f"Message has the number {values.max()}, which does not fit 32 bits.")
+        if start + size == count:
+            if words if coder is None else not coder.is_empty():
+                raise CodecError(f"Message has coded symbols that do not end after {count} numbers.")
+            last = reader.take((bits + 7) // 8, "extra bits")[-1:]
+            if bits % 8 and last[0] >> bits % 8:
+                raise CodecError("Message has bits set after its last extra bit.")
+        yield values.astype(np.uint32)
+
+
+def _coder(words: memoryview) -> constriction.stream.stack.AnsCoder:
+    """A coder that reads what another has written, without the zero bytes at its end."""
+    padded = np.zeros((len(words) + 3) // 4, "<u4")
+    padded.view(np.uint8)[: len(words)] = np.frombuffer(words, np.uint8)
+    return constriction.stream.stack.AnsCoder(padded.astype(np.uint32, copy=False))
 
 
 def _few_distinct(values: np.ndarray) -> bool:
@@ -170,14 +200,22 @@ def _cost(symbols: np.ndarray, counts: np.ndarray, split: Split) -> float:
     return float(entropy + np.sum(merged * split.widths(present)) + 4 * digits)
 
 
+def _middles() -> np.ndarray:
+    """The middle of each step, by the symbol of a count."""
+    symbols = np.arange(256)
+    low = COUNTS.join(symbols, np.zeros(256, np.uint64)).astype(np.float64)
+    return low + ((1 << COUNTS.widths(symbols)) - 1) / 2
+
+
+_MIDDLES = _middles()
+
+
 def _model(table: np.ndarray) -> constriction.stream.model.Categorical:
     """The model both sides build from the counts as transmitted, in the middle of their steps.
 
     Not normalised: halves of integers add up exactly in float64, in whatever order, so that both sides get the same.
     """
-    low = COUNTS.join(table, np.zeros(len(table), np.uint64)).astype(np.float64)
-    middle = low + ((1 << COUNTS.widths(table)) - 1) / 2
-    return constriction.stream.model.Categorical(middle, perfect=False)
+    return constriction.stream.model.Categorical(_MIDDLES[table], perfect=False)
 
 
 def _encode_table(symbols: np.ndarray, table: np.ndarray) -> bytes:
@@ -196,10 +234,10 @@ def _encode_table(symbols: np.ndarray, table: np.ndarray) -> bytes:
     return varint(len(symbols)) + bytes.fromhex("".join(f"{digit:x}" for digit in digits) + "0" * (len(digits) % 2))
 
 
-def _decode_table(reader: Reader) -> tuple[np.ndarray, np.ndarray]:
-    """Symbols (ascending) and counts (symbols of `COUNTS`), both int64, each at least one."""
-    size = reader.number("number of symbols", 1, min(MAX_SYMBOLS, 2 * reader.left))
-    symbols, table = np.empty(size, np.int64), np.empty(size, np.int64)
+def _decode_table(reader: Reader, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Symbols (uint32, ascending) and counts (symbols of `COUNTS`, uint8), both at least one and at most `count`."""
+    size = reader.number("number of symbols", 1, min(MAX_SYMBOLS, 2 * reader.left, count))
+    symbols, table = array.array("I"), array.array("B")
     digits = reader.digits("table")
 
     def next_code(last: int) -> int:
@@ -207,7 +245,7 @@ def _decode_table(reader: Reader) -> tuple[np.ndarray, np.ndarray]:
         return last + digit - 7 if digit < 15 else 16 * next(digits) + next(digits)
 
     symbol, last = -1, 0
-    for i in range(size):
+    for _ in range(size):
         symbol += 1
         code = next_code(last)
         if not code:
@@ -215,9 +253,10 @@ def _decode_table(reader: Reader) -> tuple[np.ndarray, np.ndarray]:
             code = next_code(last)
         if symbol >= 2**32 or not 1 <= code < 240:
             raise CodecError(f"Message has a table with code {code} for symbol {symbol}; codes are 1 to 239.")
-        symbols[i] = symbol
-        table[i] = last = code
-    return symbols, table
+        symbols.append(symbol)
+        table.append(code)
+        last = code
+    return np.frombuffer(symbols, np.uint32), np.frombuffer(table, np.uint8)
 
 
 def _jump(digits: Iterator[int]) -> int:
@@ -245,15 +284,20 @@ def _pack(extra: np.ndarray, widths: np.ndarray) -> bytes:
     return out.astype("<u4").tobytes()[: (int(ends[-1]) + 7) // 8]
 
 
-def _unpack(reader: Reader, widths: np.ndarray) -> np.ndarray:
-    ends = np.cumsum(widths)
+def _unpack(reader: Reader, widths: np.ndarray, start: int) -> tuple[np.ndarray, int]:
+    """Numbers (uint64) of `widths[i]` bits each, from bit `start` of what is left to read on; and where they end."""
+    first_byte = start // 8
+    ends = np.cumsum(widths) + (start - 8 * first_byte)
+    end = 8 * first_byte + int(ends[-1])
+    size = (end + 7) // 8
+    if size > reader.left:
+        raise CodecError(f"Message ends within its extra bits: {size} bytes announced, {reader.left} there.")
+    if end == start:
+        return np.zeros(len(widths), np.uint64), end
     offsets = ends - widths
-    bits = int(ends[-1])
-    data = reader.take((bits + 7) // 8, "extra bits")
-    if bits % 8 and data[-1] >> bits % 8:
-        raise CodecError("Message has bits set after its last extra bit.")
+    data = bytes(reader.peek(first_byte, size))
     words = np.frombuffer(data + bytes(-len(data) % 4 + 8), "<u4").astype(np.uint64)
     first = offsets >> 5
     window = words[first] | (words[first + 1] << np.uint64(32))
     mask = (np.uint64(1) << widths.astype(np.uint64)) - np.uint64(1)
-    return (window >> (offsets & 31).astype(np.uint64)) & mask
+    return (window >> (offsets & 31).astype(np.uint64)) & mask, end
