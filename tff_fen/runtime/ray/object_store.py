@@ -15,7 +15,7 @@ from tff_fen.runtime.inprocess.values import Value
 from tff_fen.runtime.ray import transport
 from tff_fen.runtime.ray.worker import Common, CommonPart, StoredObject
 
-# Serialised data sets that are kept for the next round; what is older has to be serialised again.
+# Serialised data sets that stay in the store for rounds to come; those unused for longest make room.
 _KEPT_DATA_BYTES = 2**29
 # Smaller data sets go along with the other arguments: the store costs more than a copy.
 _LEAST_STORED_BYTES = 2**16
@@ -35,7 +35,9 @@ class ObjectStore:
         self._kept_data_bytes = kept_data_bytes
         # By identity, as to serialise is what is to be saved; an entry goes with the object whose id is its key.
         self._functions: dict[int, tuple[weakref.ref, StoredObject]] = {}
-        self._data_sets: collections.OrderedDict[int, tuple[weakref.ref, Any, int]] = collections.OrderedDict()
+        self._digests: dict[int, tuple[weakref.ref, bytes]] = {}
+        # By content: a round's data sets are often made anew, of the same arrays.
+        self._data_sets: collections.OrderedDict[bytes, tuple[Any, int]] = collections.OrderedDict()
         self._data_bytes = 0
 
     def function(self, block: Any) -> StoredObject:
@@ -65,23 +67,27 @@ class ObjectStore:
     def data_set(self, variant: tf.Tensor) -> Any:
         """The serialised graph of a data set: a reference to it in the store, or its bytes if these are few."""
         key = id(variant)
-        if key in self._data_sets:
-            self._data_sets.move_to_end(key)
-            return self._data_sets[key][1]
+        if key in self._digests and self._digests[key][1] in self._data_sets:
+            return self._use(self._digests[key][1])
         graph = transport.serialize_data_set(variant)
+        digest = hashlib.sha256(graph).digest()
+        if transport.is_constant(graph):
+            self._digests[key] = (weakref.ref(variant, lambda _: self._digests.pop(key, None)), digest)
+        if digest in self._data_sets:
+            return self._use(digest)
         # Arrays are read from the store where they lie; bytes would be copied.
         kept = graph if len(graph) < _LEAST_STORED_BYTES else self._put(np.frombuffer(graph, np.uint8))
-        if transport.is_constant(graph):
-            self._data_sets[key] = (weakref.ref(variant, lambda _: self._forget(key)), kept, len(graph))
-            self._data_bytes += len(graph)
-            while self._data_bytes > self._kept_data_bytes:
-                self._forget(next(iter(self._data_sets)))
+        self._data_sets[digest] = (kept, len(graph))
+        self._data_bytes += len(graph)
+        while self._data_bytes > self._kept_data_bytes:
+            # The object itself stays in Ray's store as long as a call that uses it is under way.
+            _, (_, size) = self._data_sets.popitem(last=False)
+            self._data_bytes -= size
         return kept
 
-    def _forget(self, key: int) -> None:
-        # The object itself stays in Ray's store as long as a call that uses it is under way.
-        _, _, size = self._data_sets.pop(key, (None, None, 0))
-        self._data_bytes -= size
+    def _use(self, digest: bytes) -> Any:
+        self._data_sets.move_to_end(digest)
+        return self._data_sets[digest][0]
 
 
 def _shared_tensors(arguments: Sequence[Value]) -> dict[int, tf.Tensor]:

@@ -18,6 +18,7 @@ import tensorflow_federated as tff
 from tensorflow_federated.proto.v0 import computation_pb2
 
 from tff_fen.runtime.errors import UnsupportedConstructError
+from tff_fen.runtime.graph_parts import all_nodes
 from tff_fen.runtime.inprocess.executors import ClientFunction
 from tff_fen.runtime.inprocess.values import Value
 
@@ -86,30 +87,29 @@ def deserialize_block(serialized: bytes) -> tff.framework.ComputationBuildingBlo
 def serialize_data_set(variant: tf.Tensor) -> bytes:
     """The graph of a data set, with its constant tensors, and the present values of variables and tables.
 
+    The same for a data set made anew of the same tensors, unless its operations call functions or shuffle.
+
     Raises:
       UnsupportedConstructError: if the data set calls a Python function, which lives in one process.
     """
     try:
-        graph = bytes(tf.raw_ops.DatasetToGraphV2(input_dataset=variant).numpy())
+        graph_def = tf.compat.v1.GraphDef.FromString(tf.raw_ops.DatasetToGraphV2(input_dataset=variant).numpy())
     except tf.errors.OpError as error:
         raise UnsupportedConstructError(
             f"A data set cannot be sent to another process: {error.message} Make it of tensors or files."
         ) from error
-    if found := sorted(_PYTHON_OPS & _operations(graph)):
+    if found := sorted(_PYTHON_OPS & {node.op for node in all_nodes(graph_def)}):
         raise UnsupportedConstructError(
             f"A data set calls a Python function ({found[0]}, as in tf.data.Dataset.from_generator or "
             "tf.py_function), which cannot be sent to another process. Make it of tensors or files, or use "
             "tff_fen.runtime.set_inprocess_context()."
         )
-    return graph
+    for node in all_nodes(graph_def):
+        node.attr.pop("metadata", None)  # a name for TensorFlow's profiler, with the number of data sets made so far
+    return graph_def.SerializeToString(deterministic=True)
 
 
 def is_constant(graph: bytes) -> bool:
     """Whether a data set serialised later would be the same: not if it holds the values of variables or tables."""
-    return not any(op == "VarHandleOp" or "HashTable" in op for op in _operations(graph))
-
-
-def _operations(graph: bytes) -> set[str]:
-    graph_def = tf.compat.v1.GraphDef.FromString(graph)
-    functions = (function.node_def for function in graph_def.library.function)
-    return {node.op for nodes in (graph_def.node, *functions) for node in nodes}
+    operations = {node.op for node in all_nodes(tf.compat.v1.GraphDef.FromString(graph))}
+    return not any(operation == "VarHandleOp" or "HashTable" in operation for operation in operations)
