@@ -33,7 +33,7 @@ def map_tensors(
     Args:
       function: arithmetic on float32, element by element: of the scalars and one tensor of
         each column, all of one shape, and of nothing else but Python's numbers. Returns a
-        tuple of tensors of that shape.
+        tuple of tensors of that shape; some may be `tf.nn.l2_loss` of one, a scalar.
       scalars: tensors of shape [].
       *columns: as many tensors each, such as all weights and all their gradients.
 

@@ -59,38 +59,45 @@ class LocalStep:
         self._corrections = [scaled] if scaled else []
 
     def __call__(self, delta: Tensors, gradient: Tensors) -> list[Tensors]:
-        """Takes a step; `gradient` is `-lr * grad L_k(w)` at `w = theta + delta`."""
-        terms = [gradient, *self._corrections]
+        """Takes the step of the module's docstring; `gradient` is `-lr * grad L_k(w)` at `w = theta + delta`."""
+        gradients = [gradient, *self._corrections]
         if self._clip_norm is None:
-            return graph_marks.map_tensors(self._unclipped, [self._lr], self._theta, delta, *terms)
-        (descent,) = graph_marks.map_tensors(self._descent, [self._lr], delta, *terms)
+            return graph_marks.map_tensors(self._step, [self._lr], self._theta, delta, *gradients)
+        descent, half_squares = graph_marks.map_tensors(self._descent, [self._lr], delta, *gradients)
         # All terms are times -lr, and so is the bound: the factor is that of the plain gradient.
-        factor = _clip_factor(descent, self._lr * self._clip_norm)
-        return graph_marks.map_tensors(self._clipped, [self._lr, factor], self._theta, delta, descent)
+        clip = _clip_factor(half_squares, self._lr * self._clip_norm)
+        return graph_marks.map_tensors(self._clipped_step, [self._lr, clip], self._theta, delta, descent)
 
-    def _unclipped(self, lr: tf.Tensor, theta: tf.Tensor, delta: tf.Tensor, *gradient: tf.Tensor) -> Tensors:
+    # The three below are the step, one line each. A term that is off is no term: hence the stars.
+
+    def _step(self, lr: tf.Tensor, theta: tf.Tensor, delta: tf.Tensor, *gradient: tf.Tensor) -> Tensors:
         """w <- w - lr * (grad L_k(w) + correction + l2 (w - theta) + l1 sign(w - theta) + weight_decay w)."""
-        l1_term = penalties.l1_descent(delta, self._l1, lr)
-        # The l2 term is a factor of delta here, which saves a pass over the weights.
-        kept = penalties.shrink(delta, self._l2, lr)
-        return self._arrive(lr, theta, [kept, *gradient, *l1_term, *self._decay(lr, theta, delta)])
+        delta_and_l2 = penalties.shrink(delta, self._l2, lr)  # in one factor, which saves a pass over the weights
+        return self._move(
+            lr, theta, [delta_and_l2, *gradient, *self._l1_term(lr, delta), *self._decay(lr, theta, delta)]
+        )
 
-    def _descent(self, lr: tf.Tensor, delta: tf.Tensor, *gradient: tf.Tensor) -> tuple[tf.Tensor]:
-        """-lr * (grad L_k(w) + correction + l2 (w - theta) + l1 sign(w - theta)): what is clipped."""
-        l2_term = penalties.l2_descent(delta, self._l2, lr)
-        l1_term = penalties.l1_descent(delta, self._l1, lr)
-        return (tf.add_n([*gradient, *l2_term, *l1_term]),)
+    def _descent(self, lr: tf.Tensor, delta: tf.Tensor, *gradient: tf.Tensor) -> Tensors:
+        """-lr * (grad L_k(w) + correction + l2 (w - theta) + l1 sign(w - theta)), and half the sum of its squares."""
+        descent = tf.add_n([*gradient, *self._l2_term(lr, delta), *self._l1_term(lr, delta)])
+        return descent, tf.nn.l2_loss(descent)
 
-    def _clipped(
-        self, lr: tf.Tensor, clip_factor: tf.Tensor, theta: tf.Tensor, delta: tf.Tensor, descent: tf.Tensor
+    def _clipped_step(
+        self, lr: tf.Tensor, clip: tf.Tensor, theta: tf.Tensor, delta: tf.Tensor, descent: tf.Tensor
     ) -> Tensors:
         """w <- w + clip(descent) - lr weight_decay w."""
-        return self._arrive(lr, theta, [delta, clip_factor * descent, *self._decay(lr, theta, delta)])
+        return self._move(lr, theta, [delta, clip * descent, *self._decay(lr, theta, delta)])
+
+    def _l2_term(self, lr: tf.Tensor, delta: tf.Tensor) -> list[tf.Tensor]:
+        return penalties.l2_descent(delta, self._l2, lr)
+
+    def _l1_term(self, lr: tf.Tensor, delta: tf.Tensor) -> list[tf.Tensor]:
+        return penalties.l1_descent(delta, self._l1, lr)
 
     def _decay(self, lr: tf.Tensor, theta: tf.Tensor, delta: tf.Tensor) -> list[tf.Tensor]:
         return [(-lr * self._weight_decay) * (theta + delta)] if self._weight_decay else []
 
-    def _arrive(self, lr: tf.Tensor, theta: tf.Tensor, terms: list[tf.Tensor]) -> Tensors:
+    def _move(self, lr: tf.Tensor, theta: tf.Tensor, terms: list[tf.Tensor]) -> Tensors:
         """The new delta, after the proximal map if it is asked for, and the new w."""
         delta = tf.add_n(terms)
         if self._proximal_l1:
@@ -105,8 +112,14 @@ def learning_rate(local_training: LocalTraining, round_number: tf.Tensor) -> tf.
     return tf.cast(local_training.learning_rate * decay, tf.float32)
 
 
-def _clip_factor(tensors: Tensors, bound: tf.Tensor) -> tf.Tensor:
-    """What `tf.clip_by_global_norm` multiplies the tensors with; NaN if their norm is not finite."""
-    norm = tf.linalg.global_norm(tensors)
-    # A learning rate may decay until the bound is 0, which makes the factor 0, not 0 times infinity.
+def _clip_factor(half_squares: Tensors, bound: tf.Tensor) -> tf.Tensor:
+    """What `tf.clip_by_global_norm` multiplies tensors with; NaN if their norm is not finite.
+
+    Args:
+      half_squares: `tf.nn.l2_loss` of each tensor.
+      bound: of the norm of all tensors together.
+    """
+    norm = tf.sqrt(2.0 * tf.reduce_sum(tf.stack(half_squares)))
+    # A learning rate may decay until the bound is 0, which makes the factor 0, not 0 times infinity. The factor of
+    # tensors within the bound has the same bits whatever their norm.
     return tf.math.multiply_no_nan(tf.minimum(1.0 / norm, 1.0 / bound), bound) + (norm - norm)

@@ -201,6 +201,19 @@ def test_a_learning_rate_that_has_decayed_to_nothing_moves_nothing() -> None:
     assert not any(np.any(d) for d in result.raw_delta)
 
 
+def test_a_norm_within_the_bound_leaves_no_trace() -> None:
+    """The norm's own rounding, which differs between runtimes, reaches the weights of clipped steps alone."""
+
+    def factor(norm: float, bound: float) -> float:
+        return float(step._clip_factor((tf.constant(norm**2 / 2, tf.float32),), tf.constant(bound)))
+
+    for bound in (0.3, 1.0, 7.0, 1e-3):
+        within = {factor(share * bound, bound) for share in (0.0, 1e-6, 0.5, 0.5 + 1e-6, 0.99999)}
+        assert len(within) == 1 and within.pop() == pytest.approx(1.0, rel=1e-6)
+        assert factor(2 * bound, bound) == pytest.approx(0.5, rel=1e-6)
+    assert np.isnan(factor(np.inf, 1.0))
+
+
 def test_learning_rate_schedule() -> None:
     settings = LocalTraining(0.1, lr_decay=0.998)
     for t in (0, 1, 500):

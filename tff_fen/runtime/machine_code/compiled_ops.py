@@ -17,7 +17,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tff_fen.runtime.machine_code.element_loops import Code, ElementFunction
+from tff_fen.runtime.machine_code.element_loops import DECLARATIONS, Code, ElementFunction
 
 # TensorFlow's C interface as far as machine code calls it: the result, then the arguments.
 _CALLED = {
@@ -31,9 +31,11 @@ _CALLED = {
     "TF_TensorElementCount": "i64 (ptr)",
     "TF_TensorData": "ptr (ptr)",
     "TF_ForwardInputOrAllocateOutput": "ptr (ptr, ptr, i32, i32, ptr, i32, ptr, ptr)",
+    "TF_AllocateOutput": "ptr (ptr, i32, i32, ptr, i32, i64, ptr)",
     "TF_OpKernelContext_Failure": "void (ptr, ptr)",
     "TF_NewShapeHandle": "ptr ()",
     "TF_DeleteShapeHandle": "void (ptr)",
+    "TF_ShapeInferenceContextScalar": "ptr (ptr)",
     "TF_ShapeInferenceContextGetInput": "void (ptr, i32, ptr, ptr)",
     "TF_ShapeInferenceContextSetOutput": "void (ptr, i32, ptr, ptr)",
 }
@@ -60,6 +62,7 @@ no:
 }"""
 _MOST_DIMENSIONS = 254  # of a tensor of TensorFlow
 _INVALID_ARGUMENT = 3  # TF_INVALID_ARGUMENT
+_FLOAT = 1  # TF_FLOAT
 
 _lock = threading.Lock()
 _numbers = itertools.count()
@@ -104,6 +107,7 @@ def _text(function: ElementFunction) -> str:
     return "\n".join(
         [
             *[f"declare {kind.replace('(', f'@{name}(', 1)}" for name, kind in _CALLED.items()],
+            *DECLARATIONS,
             *candidates,
             f'@message = private constant [{len(message)} x i8] c"{literal}"',
             _DIFFER,
@@ -140,10 +144,11 @@ def _compute(function: ElementFunction) -> tuple[list[str], list[str]]:
         sizes.append(code.value(f"call i64 @TF_TensorElementCount(ptr {model})"))
         rank = code.value(f"call i32 @TF_NumDims(ptr {model})")
 
-        def copy_dimension(index: str, model: str = model) -> None:
+        def copy_dimension(index: str, model: str = model) -> tuple[str, ...]:
             i = code.value(f"trunc i64 {index} to i32")
             dimension = code.value(f"call i64 @TF_Dim(ptr {model}, i32 {i})")
             code.line(f"store i64 {dimension}, ptr {code.value(f'getelementptr i64, ptr %dims, i64 {index}')}")
+            return ()
 
         code.loop("0", code.value(f"zext i32 {rank} to i64"), 1, copy_dimension)
         # Given back first: an input that is held here too is not free to become an output.
@@ -153,6 +158,13 @@ def _compute(function: ElementFunction) -> tuple[list[str], list[str]]:
             output = code.value(
                 f"call ptr @TF_ForwardInputOrAllocateOutput(ptr %context, ptr @group{number}, "
                 f"i32 {len(group.arguments)}, i32 {i}, ptr %dims, i32 {rank}, ptr %forwarded, ptr %status)"
+            )
+            code.line(f"store ptr {output}, ptr {outputs[i]}")
+            code.leave_if(f"icmp eq ptr {output}, null", "failed")
+        for i in group.half_squares:
+            output = code.value(
+                f"call ptr @TF_AllocateOutput(ptr %context, i32 {i}, i32 {_FLOAT}, ptr %dims, "
+                "i32 0, i64 4, ptr %status)"
             )
             code.line(f"store ptr {output}, ptr {outputs[i]}")
             code.leave_if(f"icmp eq ptr {output}, null", "failed")
@@ -183,8 +195,12 @@ def _compute(function: ElementFunction) -> tuple[list[str], list[str]]:
 
 
 def _infer_shapes(function: ElementFunction) -> list[str]:
-    """What TensorFlow calls to know the shapes of the outputs: those of the inputs they are made of."""
+    """What TensorFlow calls to know the shapes of the outputs: those of the inputs they are made of, or of scalars."""
     code = Code()
+    for i in (i for group in function.groups for i in group.half_squares):
+        scalar = code.value("call ptr @TF_ShapeInferenceContextScalar(ptr %context)")
+        code.line(f"call void @TF_ShapeInferenceContextSetOutput(ptr %context, i32 {i}, ptr {scalar}, ptr %status)")
+        code.line(f"call void @TF_DeleteShapeHandle(ptr {scalar})")
     for group in function.groups:
         shape = code.value("call ptr @TF_NewShapeHandle()")
         for call, numbers in (("GetInput", group.arguments[:1]), ("SetOutput", group.results)):

@@ -4,11 +4,14 @@ Each operation of a function becomes one instruction on a vector of elements, in
 which the function has them and rounded as TensorFlow rounds: nothing is reassociated, nor
 contracted to a fused multiply-add. So the bits are those of the operations one by one (but for the
 sign of a zero that is an extreme of zeros of both signs), but memory is read and written once.
+
+A result may also be half the sum of squares of such a vector (`tf.nn.l2_loss`), taken in the same loop. It is added up
+in float64, and rounded once: more exactly than TensorFlow does, and so not to the same bits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,12 +23,18 @@ from tff_fen.runtime.graph_parts import tensor_node
 # Elements of a vector, as AVX-512 has them; where a processor's vectors are shorter, LLVM takes several.
 _WIDTH = 16
 _VECTOR = f"<{_WIDTH} x float>"
+_DOUBLES = f"<{_WIDTH} x double>"
+_ADD_UP = f"@llvm.vector.reduce.fadd.v{_WIDTH}f64"
+DECLARATIONS = [f"declare double {_ADD_UP}(double, {_DOUBLES})"]
+"""Of what the loops call."""
+
+_HALF_SQUARES = "L2Loss"
 
 _BINARY = {"Add": "fadd", "AddV2": "fadd", "Sub": "fsub", "Mul": "fmul"}
 _EXTREMES = {"Minimum": "olt", "Maximum": "ogt"}
 # Of a sum; with more, TensorFlow adds them in blocks.
 _MOST_TERMS = 9
-_OPERATIONS = {"Const", "Identity", "AddN", "Neg", "Sign", *_BINARY, *_EXTREMES}
+_OPERATIONS = {"Const", "Identity", "AddN", "Neg", "Sign", _HALF_SQUARES, *_BINARY, *_EXTREMES}
 
 
 class UnsupportedFunctionError(Exception):
@@ -33,10 +42,17 @@ class UnsupportedFunctionError(Exception):
 
 
 class Group(NamedTuple):
-    """Tensors of one shape: a function's arguments, and the results that are made of them, by their numbers."""
+    """Tensors of one shape: a function's arguments, and the results that are made of them, by their numbers.
+
+    Attributes:
+      arguments: of that shape.
+      results: of that shape, made of the arguments; one at least.
+      half_squares: results that are half the sum of squares of a tensor made of the arguments.
+    """
 
     arguments: tuple[int, ...]
     results: tuple[int, ...]
+    half_squares: tuple[int, ...] = ()
 
 
 class ElementFunction:
@@ -62,12 +78,17 @@ class ElementFunction:
         self._arguments = [argument.name for argument in signature.input_arg]
         self._nodes = {node.name: node for node in function.node_def}
         self._tensors: dict[str, frozenset[str]] = {}
-        self._results = [tensor_node(function.ret[result.name]) for result in signature.output_arg]
+        self._results = [self._named(tensor_node(function.ret[result.name])) for result in signature.output_arg]
+        self._half_squares = {i for i, name in enumerate(self._results) if self._is_half_squares(name)}
+        for i in self._half_squares:
+            (self._results[i],) = _operands(self._nodes[self._results[i]])
         for node in function.node_def:
             if node.op not in _OPERATIONS:
                 raise UnsupportedFunctionError(f"{node.name!r} is a {node.op}.")
             if node.op == "AddN" and len(_operands(node)) > _MOST_TERMS:
                 raise UnsupportedFunctionError(f"{node.name!r} has more terms than {_MOST_TERMS}.")
+            if node.op != "Identity" and any(map(self._is_half_squares, _operands(node))):
+                raise UnsupportedFunctionError(f"{node.name!r} computes with a sum of squares.")
         dtypes = {argument.type for argument in (*signature.input_arg, *signature.output_arg)}
         if dtypes != {tf.float32.as_datatype_enum}:
             raise UnsupportedFunctionError(f"It takes or returns {[tf.dtypes.as_dtype(d).name for d in dtypes]}.")
@@ -75,19 +96,34 @@ class ElementFunction:
         self.scalars = tuple(i for i, name in enumerate(self._arguments) if not self._tensors_in(name))
         self.groups = self._find_groups()
 
+    def _named(self, name: str) -> str:
+        """What a value is that has been given other names."""
+        while name in self._nodes and self._nodes[name].op == "Identity":
+            (name,) = _operands(self._nodes[name])
+        return name
+
+    def _is_half_squares(self, name: str) -> bool:
+        node = self._nodes.get(self._named(name))
+        return node is not None and node.op == _HALF_SQUARES
+
     def _find_groups(self) -> list[Group]:
         """Results that have an argument in common, directly or through other results, are one group."""
-        groups: list[Group] = []
+        groups: list[tuple[set[int], set[int]]] = []
         for i, result in enumerate(self._results):
             arguments, results = {self._arguments.index(name) for name in self._tensors_in(result)}, {i}
             if not arguments:
                 raise UnsupportedFunctionError(f"Result {i} is made of scalars alone.")
-            for group in [g for g in groups if arguments.intersection(g.arguments)]:
+            for group in [g for g in groups if arguments & g[0]]:
                 groups.remove(group)
-                arguments.update(group.arguments)
-                results.update(group.results)
-            groups.append(Group(tuple(sorted(arguments)), tuple(sorted(results))))
-        return groups
+                arguments |= group[0]
+                results |= group[1]
+            groups.append((arguments, results))
+        if any(results <= self._half_squares for _, results in groups):
+            raise UnsupportedFunctionError("It has a sum of squares of tensors that nothing else is made of.")
+        return [
+            Group(*(tuple(sorted(x)) for x in (arguments, results - self._half_squares, results & self._half_squares)))
+            for arguments, results in groups
+        ]
 
     def _tensors_in(self, name: str) -> frozenset[str]:
         """The arguments, but for scalars, that a value is made of."""
@@ -119,7 +155,8 @@ class ElementFunction:
         for group, size in zip(self.groups, sizes, strict=True):
             used = self._numbers_in(group)
             name = loops.setdefault(self._loop(group, used), f"@loop{len(loops)}")
-            passed = [f"ptr {inputs[i]}" for i in group.arguments] + [f"ptr {outputs[i]}" for i in group.results]
+            passed = [f"ptr {inputs[i]}" for i in group.arguments]
+            passed += [f"ptr {outputs[i]}" for i in (*group.results, *group.half_squares)]
             passed += [f"float {numbers[number]}" for number in used] + [f"i64 {size}"]
             code.line(f"call void {name}({', '.join(passed)})")
         return [f"define internal void {name}{text}" for text, name in loops.items()]
@@ -128,7 +165,7 @@ class ElementFunction:
         """The scalars, arguments or computed of some, that a group's results are computed with."""
         found: dict[str, None] = {}
         seen: set[str] = set()
-        to_visit = [self._results[i] for i in group.results]
+        to_visit = [self._results[i] for i in (*group.results, *group.half_squares)]
         while to_visit:
             name = to_visit.pop()
             if not self._tensors_in(name):
@@ -140,25 +177,36 @@ class ElementFunction:
 
     def _loop(self, group: Group, numbers: list[str]) -> str:
         """A function's parameters and body: the group's loop, with nothing in it that other groups have otherwise."""
-        inputs, outputs = ([f"%{kind}{i}" for i in range(len(x))] for kind, x in zip(("in", "out"), group, strict=True))
-        parameters = [f"ptr {name}" for name in (*inputs, *outputs)]
+        inputs, outputs, sums = (
+            [f"%{kind}{i}" for i in range(len(x))] for kind, x in zip(("in", "out", "sum"), group, strict=True)
+        )
+        parameters = [f"ptr {name}" for name in (*inputs, *outputs, *sums)]
         parameters += [f"float %number{i}" for i in range(len(numbers))]
         code = Code()
         known = {"float": {number: f"%number{i}" for i, number in enumerate(numbers)}}
         known[_VECTOR] = {number: code.broadcast(value) for number, value in known["float"].items()}
-        in_vectors = code.value(f"and i64 %size, {-_WIDTH}")
-        for kind, start, end, step in ((_VECTOR, "0", in_vectors, _WIDTH), ("float", in_vectors, "%size", 1)):
 
-            def body(index: str, kind: str = kind) -> None:
+        def loop(kind: str, start: str, end: str, step: int, totals: list[tuple[str, str]]) -> list[str]:
+            def body(index: str, *totals: str) -> list[str]:
                 values = dict(known[kind])
                 for i, pointer in zip(group.arguments, inputs, strict=True):
                     values[self._arguments[i]] = code.load(kind, pointer, index)
                 results = [self._write(self._results[i], kind, values, code) for i in group.results]
+                squared = [self._write(self._results[i], kind, values, code) for i in group.half_squares]
                 # After all of the reading: an output may be where an input is.
                 for result, pointer in zip(results, outputs, strict=True):
                     code.store(kind, result, pointer, index)
+                return [code.add_square(total, kind, x) for total, x in zip(totals, squared, strict=True)]
 
-            code.loop(start, end, step, body)
+            return code.loop(start, end, step, body, totals)
+
+        in_vectors = code.value(f"and i64 %size, {-_WIDTH}")
+        totals = loop(_VECTOR, "0", in_vectors, _WIDTH, [(_DOUBLES, "zeroinitializer") for _ in sums])
+        totals = [code.value(f"call double {_ADD_UP}(double 0.0, {_DOUBLES} {total})") for total in totals]
+        totals = loop("float", in_vectors, "%size", 1, [("double", total) for total in totals])
+        for total, pointer in zip(totals, sums, strict=True):
+            half = code.value(f"fmul double {total}, 0.5")
+            code.store("float", code.value(f"fptrunc double {half} to float"), pointer, "0")
         code.line("ret void")
         return "\n".join([f"({', '.join(parameters)}, i64 %size) {{", *code.lines, "}"])
 
@@ -232,22 +280,52 @@ class Code:
         self.line(f"br i1 {holds}, label %{label}, label %{going_on}")
         self.begin(going_on)
 
-    def loop(self, start: str, end: str, step: int, body: Callable[[str], None]) -> None:
-        """Adds `for (i = start; i < end; i += step) body(i)`."""
+    def loop(
+        self,
+        start: str,
+        end: str,
+        step: int,
+        body: Callable[..., Sequence[str]],
+        carried: Sequence[tuple[str, str]] = (),
+    ) -> list[str]:
+        """Adds `for (i = start; i < end; i += step) carried = body(i, *carried)`; returns what is carried at the end.
+
+        Args:
+          start: of i, as the other numbers.
+          end: of i.
+          step: of i.
+          body: adds what is repeated.
+          carried: types of values, and the values at first.
+        """
         self._count += 1
         check, inside, after = (f"{name}{self._count}" for name in ("check", "inside", "after"))
         index, following, before = f"%index{self._count}", f"%following{self._count}", self._label
+        values = [f"%carried{self._count}_{i}" for i in range(len(carried))]
         self.line(f"br label %{check}")
         self.begin(check)
-        # `body` has no labels of its own, so that `inside` is where it ends.
-        self.line(f"{index} = phi i64 [ {start}, %{before} ], [ {following}, %{inside} ]")
+        # What is known only when `body` has been written is put here then. `body` has no labels of its own, so that
+        # `inside` is where it ends.
+        at = len(self.lines)
         goes_on = self.value(f"icmp slt i64 {index}, {end}")
         self.line(f"br i1 {goes_on}, label %{inside}, label %{after}")
         self.begin(inside)
-        body(index)
+        next_values = body(index, *values)
         self.line(f"{following} = add i64 {index}, {step}")
         self.line(f"br label %{check}")
+        phis = [("i64", index, start, following)]
+        phis += [(kind, v, first, n) for (kind, first), v, n in zip(carried, values, next_values, strict=True)]
+        self.lines[at:at] = [
+            f"  {value} = phi {kind} [ {first}, %{before} ], [ {later}, %{inside} ]"
+            for kind, value, first, later in phis
+        ]
         self.begin(after)
+        return values
+
+    def add_square(self, total: str, kind: str, operand: str) -> str:
+        """The total, in float64, with the square of a float or vector added."""
+        doubles = "double" if kind == "float" else _DOUBLES
+        exact = self.value(f"fpext {kind} {operand} to {doubles}")
+        return self.value(f"fadd {doubles} {total}, {self.value(f'fmul {doubles} {exact}, {exact}')}")
 
     def load(self, kind: str, pointer: str, index: str) -> str:
         """Reads from the elements at `pointer`, from number `index` on."""

@@ -122,6 +122,51 @@ def test_each_operation_on_numbers_that_are_not_finite(name: str) -> None:
         np.testing.assert_array_equal(actual[0], expected[0])
 
 
+def squares(s: tf.Tensor, x: tf.Tensor, y: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    """As what is clipped: results, and half of the sum of squares of one of them."""
+    descent = tf.add_n([x, s * y])
+    return tf.nn.l2_loss(descent), descent, descent - y
+
+
+def test_sums_of_squares_are_taken_in_the_same_loop() -> None:
+    """Among them sums of nothing, of what does not fill a vector, and of more than float32 adds up exactly."""
+    shapes = [*SHAPES, (100_003,)]
+    columns = columns_of(2, shapes)
+    sums, *others = in_one_loop(squares, [0.7], columns)
+    _, *expected = one_by_one(squares, [0.7], columns)
+    assert_same_bits(others, expected)
+    for total, descent in zip(sums, others[0], strict=True):
+        exact = np.float32(0.5 * np.sum(np.square(descent.numpy().astype(np.float64))))
+        assert total.shape == () and np.abs(total - exact) <= np.spacing(exact)
+
+
+@pytest.mark.parametrize("number", [np.inf, np.nan, 3e38, 1e-30])
+def test_sums_of_squares_are_not_finite_where_tensorflows_are_not(number: float) -> None:
+    for size in (3, 40):
+        x = np.ones(size, np.float32)
+        x[1] = number
+        columns = [[tf.constant(x)], [tf.zeros(size)]]
+        (actual, *_), (expected, *_) = in_one_loop(squares, [0.7], columns), one_by_one(squares, [0.7], columns)
+        np.testing.assert_allclose(actual[0], expected[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda s, x: (s * x, 2.0 * tf.nn.l2_loss(x)), "computes with a sum of squares"),
+        (lambda s, x: (tf.nn.l2_loss(s * x),), "nothing else is made of"),
+    ],
+)
+def test_other_uses_of_a_sum_of_squares_are_left_to_tensorflow(function: Function, message: str) -> None:
+    @tf.function(autograph=False)
+    def call(x: tf.Tensor, scalars: tf.Tensor) -> Any:
+        return function(scalars, x)
+
+    definition = call.get_concrete_function(tf.TensorSpec([9]), tf.TensorSpec([])).function_def
+    with pytest.raises(element_loops.UnsupportedFunctionError, match=message):
+        element_loops.ElementFunction(definition)
+
+
 def test_results_may_share_arguments_with_some_of_the_others() -> None:
     """Groups of which the first two turn out to be one."""
 
@@ -132,7 +177,7 @@ def test_results_may_share_arguments_with_some_of_the_others() -> None:
     specs = [tf.TensorSpec([None], tf.float32)] * 3 + [tf.TensorSpec([], tf.float32)]
     definition = grouped.get_concrete_function(*specs).function_def
     function = element_loops.ElementFunction(definition)
-    assert function.groups == [((0, 1), (0, 1, 2)), ((2,), (3,))]
+    assert function.groups == [((0, 1), (0, 1, 2), ()), ((2,), (3,), ())]
     assert (function.num_arguments, function.num_results) == (4, 4)
 
 

@@ -39,6 +39,7 @@ def assert_loops(computations: list[Any], clip_norm: float | None) -> None:
     assert (loop["_MklMatMul"], loop["MatMul"]) == (5, 0)
     in_all = {node.op for g in graph_defs for node in all_nodes(g) if node.op.startswith("TffFenElementwise")}
     assert in_all <= set(loop) and len(in_all) == (1 if clip_norm is None else 2)
+    assert "L2Loss" not in loop  # the norm to clip by is taken where the gradient is written
 
 
 @pytest.mark.parametrize("clip_norm", [None, 1.0])
