@@ -1,32 +1,31 @@
-"""The settings of an experiment that can be run: validated against the library, with the objects they stand for."""
+"""The settings of an experiment that can be run: they fit together, and give the library's objects they stand for."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from experiments.methods import ALGORITHMS, is_foreign
-from experiments.settings import AGGREGATORS, FIELDS, SAMPLINGS, Settings, parse_sampling
-from tff_fen.checks import check_integer, check_name, check_number
-from tff_fen.codec import Codec, parse_codec
-from tff_fen.config import ElasticNet, LocalTraining
+from experiments.settings import FIELDS, Settings, check_name, check_sampling
+
+if TYPE_CHECKING:  # else where it is needed: the library imports TensorFlow, and mistakes are told before that
+    from tff_fen.codec import Codec
+    from tff_fen.config import ElasticNet, LocalTraining
 
 
 @dataclasses.dataclass(frozen=True)
 class ExperimentConfig(Settings):
-    """`Settings` that fit together; raises a `ValueError` or `TypeError` that names what does not."""
+    """`Settings` that fit together; raises a `ValueError` or `TypeError` that names what does not.
+
+    What only the library can tell, `check_library` finds.
+    """
 
     def __post_init__(self) -> None:
-        self.elastic_net()
-        self.local_training(batch_size=1)
-        self.codec()
-        self.counted_codecs()
+        self.check_values()
         if not is_foreign(self.algorithm):
             check_name("algorithm", self.algorithm, ALGORITHMS)
-        check_name("aggregator", self.aggregator, AGGREGATORS)
         check_sampling(self.sampling)
-        self.check_values()
         for name, (needs, text) in _ONLY_WITH.items():
             if getattr(self, name) != FIELDS[name].default and not needs(self):
                 raise ValueError(f"{name}={getattr(self, name)!r} has no effect: it is for {text}. Unset it.")
@@ -34,12 +33,23 @@ class ExperimentConfig(Settings):
             if clash(self):
                 raise ValueError(text.format(**dataclasses.asdict(self)))
 
+    def check_library(self) -> None:
+        """Raises what the library's own checks of these values raise; imports TensorFlow."""
+        self.elastic_net()
+        self.local_training(batch_size=1)
+        self.codec()
+        self.counted_codecs()
+
     def elastic_net(self) -> ElasticNet:
         """The penalties."""
+        from tff_fen.config import ElasticNet
+
         return ElasticNet(self.l1, self.l2, self.threshold, self.l1_step)
 
     def local_training(self, batch_size: int) -> LocalTraining:
         """The local steps; `batch_size` is the task's, for where none is set."""
+        from tff_fen.config import LocalTraining
+
         return LocalTraining(
             self.learning_rate,
             epochs=self.epochs,
@@ -52,10 +62,14 @@ class ExperimentConfig(Settings):
 
     def codec(self) -> Codec | None:
         """What messages go through, if anything."""
+        from tff_fen.codec import parse_codec
+
         return None if self.uplink is None else parse_codec(self.uplink)
 
     def counted_codecs(self) -> list[Codec]:
         """Those whose bytes are only counted."""
+        from tff_fen.codec import parse_codec
+
         return [parse_codec(name) for name in self.also_count.split(",") if name]
 
 
@@ -65,18 +79,6 @@ def build_config(*layers: Mapping[str, Any]) -> ExperimentConfig:
     for layer in layers:
         merged |= layer
     return ExperimentConfig(**merged)
-
-
-def check_sampling(text: str) -> None:
-    """Raises unless the text is a kind of sampling and its number is in range."""
-    check_name("sampling", text.partition(":")[0], SAMPLINGS)
-    name, amount = parse_sampling(text)
-    if name == "uniform":
-        check_integer("number of clients in sampling", amount, 1)
-    else:
-        check_number("probability in sampling", amount, 0.0, open_low=True)
-        if amount > 1.0:
-            raise ValueError(f"probability in sampling must be at most 1, found {text!r}.")
 
 
 def _only_with_algorithms(name: str) -> tuple[Callable[[ExperimentConfig], bool], str]:

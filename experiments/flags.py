@@ -11,8 +11,8 @@ from absl import flags
 from experiments.methods import ALGORITHMS
 from experiments.settings import FIELDS, check_name
 
-DATA_DIR = flags.DEFINE_string("data_dir", None, "Folder with the original files, or prepared by TensorFlow Datasets.")
-CACHE_DIR = flags.DEFINE_string("cache_dir", None, "Where data sets are kept; by default $TFF_FEN_CACHE or ~/.cache.")
+DATA_DIR = flags.DEFINE_string("data_dir", None, "[task] Folder of original files, or prepared by TensorFlow Datasets.")
+CACHE_DIR = flags.DEFINE_string("cache_dir", None, "[task] Where data sets are kept; else $TFF_FEN_CACHE or ~/.cache.")
 _DEFINE: dict[type, Callable[..., Any]] = {
     str: flags.DEFINE_string,
     int: flags.DEFINE_integer,

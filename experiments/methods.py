@@ -52,6 +52,7 @@ class Algorithm:
       colours: of all its variants.
       hyperparameters: fields of `Settings` that are keywords of the builder, and have no effect elsewhere.
       refusals: what it cannot work with, and the sentence to say; `{field}` is a value found.
+      needs: settings that it cannot do without, as they are where a command gives none.
       messages: what each client sends, as `process.messages` tells it.
       second_aggregator: the builder's keyword for the aggregator of a second aggregate.
       releases_second: whether a second aggregate of each client leaves the aggregators, given the penalties.
@@ -66,6 +67,7 @@ class Algorithm:
     colours: Colours = NEUTRAL
     hyperparameters: tuple[str, ...] = ()
     refusals: tuple[tuple[Callable[[Any], bool], str], ...] = ()
+    needs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     messages: tuple[str, ...] = ("delta",)
     second_aggregator: str | None = None
     releases_second: Callable[[Penalties], bool] = lambda penalties: False
@@ -175,6 +177,7 @@ ALGORITHMS = {
                     "l2 must be > 0 for algorithm 'fed_dyn', which divides by it, found {l2}. Set --l2=0.05, say.",
                 ),
             ),
+            needs={"l2": 0.05},
             second_aggregator="sign_aggregator",
             releases_second=lambda penalties: penalties.l1 > 0,
         ),

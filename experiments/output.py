@@ -1,6 +1,7 @@
 """The files of an experiment's folder, all made from its configuration and its store.
 
 config.json      all values, versions, the commit of the source
+experiment.toml  the same values, as `--config` takes them
 metrics.csv      a row per round
 summary.json     what it came to
 updates.csv      magnitudes of the elements of the last round's updates: lower edge, upper edge, count

@@ -1,18 +1,21 @@
-"""The experiments that a command asks for: presets, flags and grids, put together and checked before any work."""
+"""The experiments that a command asks for: presets, flags and grids, put together and checked before any work.
+
+No TensorFlow is imported, so that a mistake is told at once; `prepare` finds what needs it.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from experiments import presets
-from experiments.build import check_algorithm
 from experiments.experiment_config import ExperimentConfig, build_config
 from experiments.flags import parse_grid
-from experiments.loading import check_task_of, load_task_of
-from experiments.settings import parse_sampling
-from tff_fen.checks import check_integer
+from experiments.listing import TASKS
+from experiments.methods import ALGORITHMS, is_foreign, method_of
+from experiments.settings import check_name
 
 
 class Run(NamedTuple):
@@ -23,13 +26,22 @@ class Run(NamedTuple):
     about: dict[str, Any]
 
 
-def plan_runs(preset: str | None, grid: Sequence[str], explicit: Mapping[str, Any]) -> list[Run]:
+def plan_runs(
+    preset: str | None,
+    grid: Sequence[str],
+    explicit: Mapping[str, Any],
+    file: Mapping[str, Any] | None = None,
+    *,
+    preset_wins: bool = False,
+) -> list[Run]:
     """Returns the experiments of a command; raises `ValueError` or `TypeError` if any cannot be.
 
     Args:
       preset: a name or a pattern of names, see `presets`.
       grid: `FIELD=VALUE,...` each; `preset` is a field too.
-      explicit: values that were given by flags.
+      explicit: values that were given by flags; they win over the preset.
+      file: values from a file of settings; flags win over them.
+      preset_wins: whether the preset wins over the file.
     """
     points = parse_grid(grid, also=["preset"])
     for name in points[0]:
@@ -39,24 +51,8 @@ def plan_runs(preset: str | None, grid: Sequence[str], explicit: Mapping[str, An
     for point in points:
         asked = point.pop("preset", preset)
         names: Sequence[str | None] = presets.expand_presets(asked) if asked else (None,)
-        runs += [_plan_run(name, point, explicit) for name in names]
+        runs += [_plan_run(name, point, explicit, file or {}, preset_wins) for name in names]
     return runs
-
-
-def check_runs(runs: Sequence[Run]) -> None:
-    """Raises if an algorithm or a task is not there or does not fit its values, as far as that shows without data."""
-    for run in runs:
-        check_algorithm(run.config)
-        check_task_of(run.config)
-
-
-def check_participants(runs: Sequence[Run]) -> None:
-    """Loads the data, and raises if a round asks for more clients than there are."""
-    for run in runs:
-        kind, amount = parse_sampling(run.config.sampling)
-        num_clients = len(load_task_of(run.config).clients)
-        if kind == "uniform":
-            check_integer("number of clients in sampling", int(amount), 1, num_clients)
 
 
 def folders_of(runs: Sequence[Run], output: str | None) -> tuple[pathlib.Path, list[pathlib.Path]]:
@@ -72,10 +68,40 @@ def _file_name(name: str) -> str:
     return name.replace(" ", "_")
 
 
-def _plan_run(preset_name: str | None, point: Mapping[str, Any], explicit: Mapping[str, Any]) -> Run:
-    preset = presets.load_preset(preset_name) if preset_name else presets.Preset({}, ())
-    config = build_config(preset.values, explicit, point)
-    assumed = [name for name in preset.assumed if name not in {*explicit, *point}]
-    label = preset_name.replace("/", "-") if preset_name else f"{config.task}-{config.algorithm}".replace(":", ".")
+def _plan_run(
+    preset_name: str | None,
+    point: Mapping[str, Any],
+    explicit: Mapping[str, Any],
+    file: Mapping[str, Any],
+    preset_wins: bool,
+) -> Run:
+    preset = presets.load_preset(preset_name) if preset_name else _fill_in({**file, **explicit, **point})
+    layers = (file, preset.values) if preset_wins else (preset.values, file)
+    config = build_config(*layers, explicit, point)
+    if not is_foreign(config.task):
+        check_name("task", config.task, TASKS)
+    values = dataclasses.asdict(config)
+    assumed = [name for name in preset.assumed if values[name] == preset.values[name]]
     own = ",".join(f"{name}={value}" for name, value in point.items())
-    return Run(" ".join(filter(None, [label, own])), config, {"preset": preset_name, "assumed": assumed})
+    name = " ".join(filter(None, [_label(preset_name, config, {**explicit, **point}), own]))
+    return Run(name, config, {"preset": preset_name, "assumed": assumed})
+
+
+def _label(preset_name: str | None, config: ExperimentConfig, given: Mapping[str, Any]) -> str:
+    """The name of a run, and of its folder: its preset's, or its algorithm's if that was asked for, or its method's."""
+    if preset_name:
+        return preset_name.replace("/", "-")
+    named = is_foreign(config.algorithm) or "algorithm" in given
+    method = config.algorithm if named else method_of(config.row(), config).key
+    return f"{config.task}-{method}".replace(":", ".")
+
+
+def _fill_in(given: Mapping[str, Any]) -> presets.Preset:
+    """What is taken where no preset is named: the paper's example of a method, or what the algorithm cannot do without.
+
+    Not defaults of `Settings`, which say what a stored folder means that lacks a value.
+    """
+    if "algorithm" not in given:
+        return presets.Preset(presets.example_values(given.get("task")), ())
+    row = ALGORITHMS.get(given["algorithm"])
+    return presets.Preset(dict(row.needs) if row else {}, ())

@@ -14,10 +14,11 @@ import csv
 import fnmatch
 import functools
 import pathlib
-from typing import Any, NamedTuple
+from collections.abc import Collection
+from typing import Any, NamedTuple, NoReturn
 
 from experiments.methods import EXAMPLE, METHODS, PAPER_SET
-from experiments.settings import check_name
+from experiments.settings import nearest
 
 PAPER = pathlib.Path(__file__).parent / "paper"
 SETS = {"paper": PAPER_SET}
@@ -65,10 +66,10 @@ class Preset(NamedTuple):
 
 def preset_names() -> list[str]:
     """Returns all names."""
-    names = [f"digits/iid/{method}" for method in METHODS]
-    for task in _DATA_SETS:
-        for split in _SPLITS.get(task, _LABEL_SPLITS):
-            names += [f"{task}/{split}/{method}{share}" for method in METHODS for share in ("", "/all")]
+    names = []
+    for task, splits in splits_by_task().items():
+        shares = ("", "/all") if task in _DATA_SETS else ("",)
+        names += [f"{task}/{split}/{method}{share}" for split in splits for method in METHODS for share in shares]
     return names
 
 
@@ -77,32 +78,35 @@ def example_preset(task: str) -> str:
     return f"{task}/iid/{EXAMPLE}"
 
 
+def example_values(task: str | None) -> dict[str, Any]:
+    """Returns algorithm and penalties of the example's method: the paper's for this data set, else those for digits."""
+    method = METHODS[EXAMPLE]
+    dataset = _DATA_SETS[task][0] if task in _DATA_SETS else ""
+    penalties = _penalties().get((dataset, method.title), _DIGITS_PENALTIES[method.title])
+    return {"algorithm": method.algorithm.key, **penalties}
+
+
+def splits_by_task() -> dict[str, list[str]]:
+    """Returns the data sets that have presets, each with the names of its splits."""
+    return {"digits": ["iid"], **{task: list(_SPLITS.get(task, _LABEL_SPLITS)) for task in _DATA_SETS}}
+
+
 def expand_presets(name: str) -> list[str]:
     """Returns the presets that a name stands for: itself, or those that its patterns and its set of methods give.
 
     Raises:
       ValueError: if there is none; the message names the nearest.
     """
-    parts = name.split("/")
-    methods = SETS.get(parts[2], ()) if len(parts) > 2 else ()
-    wanted = [*parts[:2], "*", *parts[3:]] if methods else parts
-    places: dict[tuple[str, ...], list[str]] = {}
-    for preset in preset_names():
-        task, split, method, *share = there = preset.split("/")
-        fits = len(there) == len(wanted) and all(map(fnmatch.fnmatchcase, there, wanted))
-        if fits and (not methods or method in methods):
-            places.setdefault((task, split, *share), []).append(preset)
-    if not places:
-        check_name("preset", name, preset_names())
-    if methods:
-        for found in places.values():
-            found.sort(key=lambda preset: methods.index(preset.split("/")[2]))
-    return [preset for found in places.values() for preset in found]
+    found = _expand(name)
+    if not found:
+        _refuse(name)
+    return found
 
 
 def load_preset(name: str) -> Preset:
     """Returns the values of a cell; raises a `ValueError` that names the nearest for one that is not known."""
-    check_name("preset", name, preset_names())
+    if name not in preset_names():
+        _refuse(name)
     task, split, key, *share = name.split("/")
     method = METHODS[key]
     row, changes = method.tuned_as.title, method.variant.changes or {}
@@ -122,6 +126,40 @@ def load_preset(name: str) -> Preset:
         **changes,
     }
     return Preset(values, tuple(_ASSUMED))
+
+
+def _expand(name: str) -> list[str]:
+    parts = name.split("/")
+    methods = SETS.get(parts[2], ()) if len(parts) > 2 else ()
+    wanted = [*parts[:2], "*", *parts[3:]] if methods else parts
+    places: dict[tuple[str, ...], list[str]] = {}
+    for preset in preset_names():
+        task, split, method, *share = there = preset.split("/")
+        fits = len(there) == len(wanted) and all(map(fnmatch.fnmatchcase, there, wanted))
+        if fits and (not methods or method in methods):
+            places.setdefault((task, split, *share), []).append(preset)
+    if methods:
+        for found in places.values():
+            found.sort(key=lambda preset: methods.index(preset.split("/")[2]))
+    return [preset for found in places.values() for preset in found]
+
+
+def _refuse(name: str) -> NoReturn:
+    """Raises a `ValueError` that names the nearest preset: of the data set that was meant, in the split that was."""
+    task, split, method, *share = [*name.split("/"), "", ""][: max(3, name.count("/") + 1)]
+    meant_task = _meant(task, splits_by_task())
+    splits = splits_by_task().get(meant_task, list(_LABEL_SPLITS))
+    meant = "/".join([meant_task, _meant(split, splits), _meant(method, [*METHODS, *SETS])])
+    advice = [f" Did you mean {known!r}?" for known in ([f"{meant}/all"] if share else []) + [meant] if _expand(known)]
+    raise ValueError(
+        "preset must be DATA SET/SPLIT/METHOD, as in "
+        f"{example_preset(meant_task or 'mnist')!r}, found {name!r}.{''.join(advice[:1])} --list=presets shows all."
+    )
+
+
+def _meant(part: str, known: Collection[str]) -> str:
+    """The name nearest to a part, or the part itself where it is a pattern that fits; empty if there is none."""
+    return part if fnmatch.filter(known, part) else next(iter(nearest(part, known)), "")
 
 
 @functools.cache

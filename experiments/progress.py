@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -16,6 +17,11 @@ from absl import logging
 from experiments import columns
 
 _SECONDS_BETWEEN_LINES = 10.0
+
+
+def say(text: str) -> None:
+    """Prints a line of what is being done, with the time."""
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
 class Progress:
@@ -50,19 +56,23 @@ class Progress:
         if self._lines and (time.monotonic() >= self._next or number == self._rounds):
             self._next = time.monotonic() + _SECONDS_BETWEEN_LINES
             loss = row.get(columns.LOSS.name)
-            print(
+            say(
                 f"{self._name}: round {number}/{self._rounds} accuracy {text} "
-                f"loss {'-' if loss is None else f'{loss:.4f}'} sent {self._bytes / 1e6:.2f} MB",
-                file=sys.stderr,
-                flush=True,
+                f"loss {'-' if loss is None else f'{loss:.4f}'} sent {self._bytes / 1e6:.2f} MB"
             )
 
 
 class Interruption:
-    """Whether the user has asked to stop: the first Ctrl-C (or SIGTERM) sets it, the second stops at once."""
+    """Whether the user has asked to stop: the first Ctrl-C (or SIGTERM) sets it, the second stops at once.
+
+    Attributes:
+      requested: whether they have.
+      doing: what is finished first, for the user to read.
+    """
 
     def __init__(self) -> None:
         self.requested = False
+        self.doing = ""
 
     @contextmanager
     def watched(self) -> Iterator[Interruption]:
@@ -75,6 +85,10 @@ class Interruption:
             if self.requested:
                 raise KeyboardInterrupt
             self.requested = True
+            # Not print, which may be what the signal has interrupted.
+            os.write(
+                2, f"\n{f'finishing {self.doing}' if self.doing else 'stopping'}; press again to stop now\n".encode()
+            )
 
         before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
         try:

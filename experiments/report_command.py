@@ -17,9 +17,9 @@ from experiments.report.groups import Group, group_runs
 from experiments.report.read import ReportError, find_runs
 from experiments.report.sections import Builder
 
-_OUTPUT = flags.DEFINE_string("output", "out/report", "Folder of the page and its pictures.")
-_EXPORT = flags.DEFINE_string("export", None, "Folder for a small form of the finished runs, text alone.")
-_SPLITS = flags.DEFINE_bool("splits", True, "Draw how the data were dealt out, which needs the data.")
+_OUTPUT = flags.DEFINE_string("output", "out/report", "[output] Folder of the page and its pictures.")
+_EXPORT = flags.DEFINE_string("export", None, "[output] Folder for a small form of the finished runs, text alone.")
+_SPLITS = flags.DEFINE_bool("splits", True, "[output] Draw how the data were dealt out, which needs the data.")
 
 
 def count_split(group: Group) -> np.ndarray | str:

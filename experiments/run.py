@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pathlib
-import sys
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -14,12 +13,13 @@ from absl import logging
 
 from experiments import columns
 from experiments.build import build_parts, describe_method
+from experiments.config_file import FILE, format_config
 from experiments.files import write_whole
 from experiments.loading import load_task_of, split_of, task_title
 from experiments.measure import Measure, build_rounds
 from experiments.output import ConfigMismatchError, Folder
 from experiments.plan import Run, folders_of
-from experiments.progress import Interruption, Progress, print_table
+from experiments.progress import Interruption, Progress, print_table, say
 from experiments.summary import summarize
 from tasks.task import Task
 from tff_fen.program.records import Record
@@ -44,11 +44,12 @@ def run_all(runs: Sequence[Run], output: str | None, *, quiet: bool = False, plo
         _warn_of_noise(run, quiet)
     results = {}
     with Interruption().watched() as interruption:
-        for run, path in zip(runs, paths, strict=True):
+        for number, (run, path) in enumerate(zip(runs, paths, strict=True), 1):
             if interruption.requested:
                 break
             try:
-                results[run.name] = run_one(run, path, interruption, quiet=quiet, plots=plots)
+                title = f"run {number} of {len(runs)}, {run.name}" if len(runs) > 1 else run.name
+                results[run.name] = run_one(run, path, interruption, title=title, quiet=quiet, plots=plots)
             except (StoreError, ConfigMismatchError) as error:
                 raise SystemExit(f"{run.name}: {error}") from error
             except OSError as error:
@@ -65,9 +66,9 @@ def run_all(runs: Sequence[Run], output: str | None, *, quiet: bool = False, plo
 
 
 def run_one(
-    run: Run, path: pathlib.Path, interruption: Interruption, *, quiet: bool = False, plots: bool = True
+    run: Run, path: pathlib.Path, interruption: Interruption, *, title: str, quiet: bool = False, plots: bool = True
 ) -> dict[str, Any]:
-    """Runs an experiment to its end, or until the user interrupts it, and returns its summary."""
+    """Runs an experiment to its end, or until the user interrupts it, and returns its summary; `title` is shown."""
     config = run.config
     folder = Folder(path)
     path.mkdir(parents=True, exist_ok=True)
@@ -76,6 +77,7 @@ def run_one(
         about = _describe(run, task)
         latest = store.latest()
         header = folder.claim(config, about, read_header(store), latest.number if latest else 0)
+        write_whole(path / FILE, format_config(config, run.about["preset"]).encode())
         parts = build_parts(config, task)
         measure = Measure(config, parts)
         rounds = build_rounds(parts, measure, store, header)
@@ -84,16 +86,18 @@ def run_one(
         for warning in store.warnings:
             logging.warning("%s", warning)
         if rounds.round:
-            _say(f"{run.name}: {rounds.round} rounds are done already", quiet)
+            _say(f"{title}: {rounds.round} rounds are done already", quiet)
         start = time.monotonic()
         sent = sum(columns.bytes_sent(record.row) for record in records)
-        with Progress(run.name, rounds.round, config.rounds, sent, quiet) as progress:
+        with Progress(title, rounds.round, config.rounds, sent, quiet) as progress:
 
             def show(record: Record) -> None:
                 folder.add(record)
                 records.append(record)
                 progress.show(record.row)
+                interruption.doing = f"round {rounds.round + 1}"
 
+            interruption.doing = f"round {rounds.round + 1}"
             rounds.run(config.rounds, should_stop=lambda: interruption.requested, on_round=show)
         rows = [record.row for record in records]
         summary = summarize(rows, measure.evaluate(rounds.state), about["parameters"], time.monotonic() - start)
@@ -138,4 +142,4 @@ def _warn_of_noise(run: Run, quiet: bool) -> None:
 
 def _say(text: str, quiet: bool) -> None:
     if not quiet:
-        print(text, file=sys.stderr, flush=True)
+        say(text)

@@ -4,47 +4,75 @@ from __future__ import annotations
 
 from absl import app, flags, logging
 
+from experiments.config_file import Asked, plan, read_config
 from experiments.flags import define_flags, explicit_values
-from experiments.plan import check_participants, check_runs, plan_runs
+from experiments.listing import LISTS
+from experiments.plan import Run
 from experiments.presets import example_preset
-from experiments.run import run_all
-from experiments.runtimes import check_runtime, set_runtime
-from tasks.data_sets.sources import DataUnavailableError
+from experiments.progress import say
+from experiments.settings import RUNTIMES, check_name
 
-define_flags()
 _PRESET = flags.DEFINE_string(
     "preset",
     None,
-    f"DATA SET/SPLIT/METHOD, as in {example_preset('mnist')}; a pattern gives several, as in mnist/*/paper, where "
-    "paper stands for the methods of the paper.",
+    f"[experiment] DATA SET/SPLIT/METHOD, as in {example_preset('mnist')}; a pattern gives several, as in "
+    "mnist/*/paper, where paper stands for the methods of the paper.",
 )
-_GRID = flags.DEFINE_multi_string("grid", [], "FIELD=VALUE,VALUE,...: one experiment for each; may be repeated.")
-_OUTPUT = flags.DEFINE_string("output", None, "Folder of the results; by default one below out/ named after the run.")
+_GRID = flags.DEFINE_multi_string(
+    "grid", [], "[experiment] FIELD=VALUE,VALUE,...: one experiment for each; may be repeated."
+)
+_CONFIG = flags.DEFINE_string(
+    "config", None, "[experiment] FILE.toml of flags, such as the experiment.toml of a folder of results; flags win."
+)
+_LIST = flags.DEFINE_string("list", None, f"[experiment] Print the names there are of {', '.join(LISTS)}, and end.")
+define_flags()
+_OUTPUT = flags.DEFINE_string("output", None, "[output] Folder of the results; else one in out/ named after the run.")
 _RUNTIME = flags.DEFINE_string(
-    "runtime", "inprocess", "inprocess: this process's TensorFlow; native: TFF's worker; ray: clients on a Ray cluster."
+    "runtime", "inprocess", "[output] inprocess: this process's TensorFlow; native: TFF's worker; ray: a Ray cluster."
 )
 _RAY_ADDRESS = flags.DEFINE_string(
-    "ray_address", None, "HOST:PORT of a Ray cluster's head node, or auto; by default a new one on this machine."
+    "ray_address", None, "[output] HOST:PORT of a Ray cluster's head node, or auto; by default a new one here."
 )
-_QUIET = flags.DEFINE_bool("quiet", False, "Print nothing but errors and the result.")
-_PLOTS = flags.DEFINE_bool("plots", True, "Draw pictures at the end.")
+_QUIET = flags.DEFINE_bool("quiet", False, "[output] Print nothing but errors and the result.")
+_PLOTS = flags.DEFINE_bool("plots", True, "[output] Draw pictures at the end.")
 
 
 def main(argv: list[str]) -> None:
     """Runs the experiments that the flags ask for."""
     if len(argv) > 1:
-        raise app.UsageError(f"unknown arguments: {' '.join(argv[1:])}")
+        raise app.UsageError(f"unknown arguments: {' '.join(argv[1:])}. A flag begins with two dashes; see --help.")
     logging.set_verbosity(logging.WARNING)
     try:
-        runs = plan_runs(_PRESET.value, _GRID.value, explicit_values())
-        check_runtime(_RUNTIME.value, _RAY_ADDRESS.value)
-        check_runs(runs)
-        # Before the first model is made: TensorFlow takes its settings only until then.
-        secure = any(run.config.aggregator == "secure" for run in runs)
-        set_runtime(_RUNTIME.value, _RAY_ADDRESS.value, secure)
-        check_participants(runs)
+        if _LIST.value is not None:
+            check_name("list", _LIST.value, LISTS)
+            print(LISTS[_LIST.value]())
+            return
+        runs = _plan()
+        check_name("runtime", _RUNTIME.value, RUNTIMES)
+        if not _QUIET.value:
+            say("starting TensorFlow")
+        _run(runs)
     except (ValueError, TypeError) as error:
         raise app.UsageError(str(error)) from error
+
+
+def _plan() -> list[Run]:
+    """What flags and file ask for; flags of the file that are none of an experiment's values are set."""
+    file = read_config(_CONFIG.value) if _CONFIG.value is not None else Asked()
+    for name, value in file.others.items():
+        if not flags.FLAGS[name].present:
+            flags.FLAGS[name].parse(value)
+    return plan(Asked(_PRESET.value, _GRID.value, explicit_values()), file)
+
+
+def _run(runs: list[Run]) -> None:
+    # Here, since these import TensorFlow, which takes seconds.
+    from experiments.prepare import prepare_runs
+    from experiments.run import run_all
+    from tasks.data_sets.sources import DataUnavailableError
+
+    try:
+        prepare_runs(runs, _RUNTIME.value, _RAY_ADDRESS.value)
     except DataUnavailableError as error:
         raise SystemExit(str(error)) from error
     run_all(runs, _OUTPUT.value, quiet=_QUIET.value, plots=_PLOTS.value)

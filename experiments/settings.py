@@ -1,12 +1,13 @@
 """The values of an experiment as plain data: what flags, `config.json` and reports have in common.
 
-`Settings` knows each value's kind and range, and reads what earlier versions have stored. It imports no TensorFlow;
-`ExperimentConfig` adds the checks that need the library.
+`Settings` knows each value's kind and range, and reads what earlier versions have stored; `ExperimentConfig` adds what
+does not fit together. Neither imports TensorFlow, so that a mistake on the command line is told at once.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import json
 import math
 from collections.abc import Collection, Mapping
@@ -16,6 +17,15 @@ from experiments.methods import DEFAULT_ALGORITHM, Algorithm, algorithm_named
 
 AGGREGATORS = ("mean", "dp", "compression", "robust", "secure")
 SAMPLINGS = ("bernoulli", "uniform")
+RUNTIMES = ("inprocess", "native", "ray")
+INITIALIZERS = ("keras", "torch")
+L1_STEPS = ("subgradient", "proximal")
+GROUPS = ("experiment", "task", "algorithm", "penalties", "training", "communication", "output")
+"""Of flags in `--help`, and of tables in a file of settings."""
+# The library's bound of seeds, epochs and batch sizes.
+_MOST = 2**31 - 1
+# A message lists no more names than this.
+_MOST_NAMES = 12
 
 
 def _field(
@@ -43,52 +53,54 @@ class Settings:
     size_sigma: float = _field("task", 0.0, "Of the lognormal distribution of the clients' sizes; 0: equal.", float)
     alpha: float = _field("task", 1.0, "Of synthetic(alpha, beta).", float)
     beta: float = _field("task", 1.0, "Of synthetic(alpha, beta).", float)
-    initializer: str = _field("task", "keras", "Initial weights as Keras or PyTorch (torch) draws them.", str)
-    seed: int = _field("task", 0, "Of split, initial weights, client sampling and shuffling.", int, low=0)
+    initializer: str = _field(
+        "task", "keras", "Initial weights as Keras or PyTorch draws them.", str, choices=INITIALIZERS
+    )
+    seed: int = _field("task", 0, "Of split, initial weights, client sampling and shuffling.", int, low=0, high=_MOST)
 
     algorithm: str = _field(
         "algorithm", DEFAULT_ALGORITHM, "What the elastic net is added to, or MODULE:FUNCTION that builds it.", str
     )
-    l1: float = _field("algorithm", 0.0, "lambda_1; 0 for the plain method.", float, low=0.0)
-    l2: float = _field("algorithm", 0.0, "lambda_2; some algorithms need it > 0.", float, low=0.0)
-    threshold: float = _field("algorithm", 0.0, "epsilon: changes up to this are not sent.", float, low=0.0)
-    l1_step: str = _field("algorithm", "subgradient", "Kind of l1 step: subgradient or proximal.", str)
-    top_k: float | None = _field("algorithm", None, "Share of the elements sent, with error feedback.", float)
     server_learning_rate: float = _field("algorithm", 1.0, "eta_g, the server's step size.", float, above=0.0)
-    control_threshold: float = _field("algorithm", 0.0, "Control changes up to this are not sent.", float, low=0.0)
     hyperparameters: str = _field("algorithm", "", "NAME=VALUE,...: keywords of your own algorithm's builder.", str)
 
-    learning_rate: float = _field("local training", 0.1, "Clients' learning rate.", float)
-    lr_decay: float = _field("local training", 1.0, "Factor on the learning rate after each round.", float)
-    epochs: int = _field("local training", 5, "Passes over a client's data per round.", int)
-    batch_size: int | None = _field("local training", None, "Examples per step.", int)
-    weight_decay: float = _field("local training", 0.0, "Of the local steps.", float)
-    clip_norm: float | None = _field("local training", None, "Bound of a step's gradient norm.", float)
+    l1: float = _field("penalties", 0.0, "lambda_1, the weight of the l1 penalty.", float, low=0.0)
+    l2: float = _field("penalties", 0.0, "lambda_2, the weight of the l2 penalty.", float, low=0.0)
+    threshold: float = _field("penalties", 0.0, "epsilon: changes up to this are not sent.", float, low=0.0)
+    l1_step: str = _field("penalties", "subgradient", "Kind of l1 step.", str, choices=L1_STEPS)
+    control_threshold: float = _field("penalties", 0.0, "Control changes up to this are not sent.", float, low=0.0)
 
-    rounds: int = _field("rounds", 30, "Rounds in all; a finished experiment goes on if there are more.", int, low=1)
-    sampling: str = _field("rounds", "bernoulli:0.1", "bernoulli:PROBABILITY of each client, or uniform:NUMBER.", str)
+    rounds: int = _field("training", 30, "Rounds in all; a finished experiment goes on if there are more.", int, low=1)
+    sampling: str = _field("training", "bernoulli:0.1", "bernoulli:PROBABILITY of each client, or uniform:NUMBER.", str)
+    learning_rate: float = _field("training", 0.1, "Clients' learning rate.", float, above=0.0)
+    lr_decay: float = _field("training", 1.0, "Factor on the learning rate after each round.", float, above=0.0)
+    epochs: int = _field("training", 5, "Passes over a client's data per round.", int, low=1, high=_MOST)
+    batch_size: int | None = _field("training", None, "Examples per step.", int, low=1, high=_MOST)
+    weight_decay: float = _field("training", 0.0, "Of the local steps.", float, low=0.0)
+    clip_norm: float | None = _field("training", None, "Bound of a step's gradient norm.", float, above=0.0)
     evaluate_every: int = _field(
-        "rounds", 1, "Rounds between evaluations on the test set; the last one counts.", int, low=1
+        "training", 1, "Rounds between evaluations on the test set; the last one counts.", int, low=1
     )
 
-    aggregator: str = _field("aggregation", "mean", "TFF's aggregator inside.", str, choices=AGGREGATORS)
+    aggregator: str = _field("communication", "mean", "TFF's aggregator inside.", str, choices=AGGREGATORS)
     dp_noise_multiplier: float = _field(
-        "aggregation", 1.0, "Of a round, both releases together (dp).", float, above=0.0
+        "communication", 1.0, "Of a round, both releases together (dp).", float, above=0.0
     )
-    dp_clip: float = _field("aggregation", 1.0, "Norm bound of a client's delta (dp).", float, above=0.0)
+    dp_clip: float = _field("communication", 1.0, "Norm bound of a client's delta (dp).", float, above=0.0)
     dp_second_clip: float = _field(
-        "aggregation", 1.0, "Norm bound of its signs or control change (dp).", float, above=0.0
+        "communication", 1.0, "Norm bound of its signs or control change (dp).", float, above=0.0
     )
-    dp_delta: float = _field("aggregation", 1e-5, "delta of (epsilon, delta) (dp).", float, above=0.0)
+    dp_delta: float = _field("communication", 1e-5, "delta of (epsilon, delta) (dp).", float, above=0.0)
     dp_test_seed: int | None = _field(
-        "aggregation", None, "For tests alone: noise that can be repeated, and so taken off again (dp).", int,
+        "communication", None, "For tests alone: noise that can be repeated, and so taken off again (dp).", int,
         low=0, high=2**30 - 1,
     )  # fmt: skip
-    compression_bits: int = _field("aggregation", 8, "Bits per element (compression).", int, low=1, high=16)
+    compression_bits: int = _field("communication", 8, "Bits per element (compression).", int, low=1, high=16)
     uplink: str | None = _field(
-        "aggregation", None, "Train through a codec: lossless, float16 or quantised:STEP; unset only counts.", str
+        "communication", None, "Train through a codec: lossless, float16 or quantised:STEP; unset only counts.", str
     )
-    also_count: str = _field("aggregation", "", "More codecs to count the bytes of, by commas.", str)
+    also_count: str = _field("communication", "", "More codecs to count the bytes of, by commas.", str)
+    top_k: float | None = _field("communication", None, "Share of the elements sent, with error feedback.", float)
 
     @classmethod
     def from_stored(cls, stored: Mapping[str, Any]) -> Self:
@@ -114,6 +126,8 @@ class Settings:
             value = getattr(self, name)
             if not (value is None and field.default is None) and not _fits(field.metadata, value):
                 _refuse(name, field.metadata, value)
+            if field.metadata["choices"]:
+                check_name(name, value, field.metadata["choices"])
 
     def row(self, title: str | None = None) -> Algorithm:
         """The algorithm's row; `title` is that of a user's own algorithm."""
@@ -143,10 +157,28 @@ FIELDS = {field.name: field for field in dataclasses.fields(Settings)}
 
 def check_name(what: str, value: str, known: Collection[str]) -> None:
     """Raises a `ValueError` that lists the known names, the nearest first, unless `value` is one of them."""
-    if value not in known:
-        from tff_fen import checks  # here, since the library imports TensorFlow, and all is well as a rule
+    if value in known:
+        return
+    names, near = list(known), nearest(value, known)
+    if len(names) > _MOST_NAMES:
+        names = [*(near or names[:3]), f"{len(names)} in all"]
+    advice = f" Did you mean {near[0]!r}?" if near else ""
+    raise ValueError(f"{what} must be one of {', '.join(map(repr, names))}, found {value!r}.{advice}")
 
-        checks.check_name(what, value, known)
+
+def nearest(value: str, known: Collection[str]) -> list[str]:
+    """Returns the names that are most like a value, the nearest first; of none that is like it, none."""
+    return difflib.get_close_matches(value, known, n=3, cutoff=0.5)
+
+
+def check_sampling(text: str) -> None:
+    """Raises unless the text is a kind of sampling and its number is in range."""
+    check_name("sampling", text.partition(":")[0], SAMPLINGS)
+    name, amount = parse_sampling(text)
+    if name == "uniform" and amount < 1:
+        raise ValueError(f"number of clients in sampling must be an integer >= 1, found {text!r}.")
+    if name == "bernoulli" and not 0.0 < amount <= 1.0:
+        raise ValueError(f"probability in sampling must be a number in (0, 1], found {text!r}.")
 
 
 def parse_sampling(text: str) -> tuple[str, float]:
@@ -179,12 +211,13 @@ def _fits(about: Mapping[str, Any], value: Any) -> bool:
 
 
 def _refuse(name: str, about: Mapping[str, Any], value: Any) -> None:
-    from tff_fen.checks import check_integer, check_number, check_type  # here, as in `check_name`
-
-    if about["kind"] is str:
-        check_type(name, value, str, "Give it as text.")
-    elif about["kind"] is int:
-        check_integer(name, value, -(2**63) if about["low"] is None else about["low"], about["high"])
-    else:
-        low = about["low"] if about["above"] is None else about["above"]
-        check_number(name, value, -math.inf if low is None else low, open_low=about["above"] is not None)
+    kind, low, above, high = (about[key] for key in ("kind", "low", "above", "high"))
+    allowed = {str: "a str", int: "an integer", float: "a finite number"}[kind]
+    if high is not None:
+        allowed += f" from {low} to {high}"
+    elif low is not None:
+        allowed += f" >= {low:g}"
+    elif above is not None:
+        allowed += f" > {above:g}"
+    error = ValueError if isinstance(value, int | float) and not isinstance(value, bool) else TypeError
+    raise error(f"{name} must be {allowed}, found {value!r}.")

@@ -71,7 +71,7 @@ def test_run_experiment_takes_a_flag_file(tmp_path: pathlib.Path) -> None:
         ("--task=minst", "found 'minst'. Did you mean 'mnist'?"),
         ("--grid=l1=1,2 --l1=3", "--grid and --l1 both give 'l1'"),
         ("--grid=preset=digits/iid/fed_avg --preset=digits/iid/fed_dyn", "--grid and --preset both give 'preset'"),
-        ("--grid=l1=1e-4,-1", "ElasticNet.l1 must be a finite number >= 0, found -1.0"),
+        ("--grid=l1=1e-4,-1", "l1 must be a finite number >= 0, found -1.0"),
         ("--runtime=gpu", "runtime must be one of"),
         ("--ray_address=auto", "ray_address=auto has no effect: it is for --runtime=ray"),
         ("--runtime=ray --ray_address=127.0.0.1:1", "found '127.0.0.1:1', where there is none"),

@@ -22,8 +22,10 @@ def flags_of(run: Run) -> tuple[str | None, dict[str, str]]:
     usual = {name: field.default for name, field in FIELDS.items()}
     if preset:
         usual |= presets.load_preset(preset).values
+    else:
+        del usual["algorithm"]  # where none is named, a command fills in more than that
     values: dict[str, Any] = dataclasses.asdict(run.config)
-    given = {name: _text(value) for name, value in values.items() if value != usual[name] and value is not None}
+    given = {name: _text(value) for name, value in values.items() if value != usual.get(name) and value is not None}
     return preset, given | data_flags(run.training_set)
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from experiments import presets
+from experiments import listing, presets
 from experiments.experiment_config import ExperimentConfig
 from experiments.methods import PAPER_SET
 from experiments.plan import folders_of, plan_runs
+from tasks.registry import task_names
+from tff_fen.codec import CODECS, parse_codec
 
 
 def test_presets_have_the_papers_values() -> None:
@@ -45,9 +49,61 @@ def test_patterns_and_sets_give_several_presets() -> None:
     paper = presets.expand_presets("mnist/*/paper")
     assert paper == [f"mnist/{s}/{m}" for s in ("iid", "dirichlet_0.6", "dirichlet_0.3") for m in PAPER_SET]
     assert presets.expand_presets("shakespeare/*/paper/all")[-1] == "shakespeare/natural/proximal_3/all"
-    for wrong in ("mnist", "mnist/iid", "mnist/iid/papers", "nowhere/*/paper", "mnist/iid/*/some"):
-        with pytest.raises(ValueError, match=f"preset must be one of .* found '{wrong.replace('*', '.')}'"):
+    for wrong in ("mnist", "mnist/iid", "mnist/iid/papers", "nowhere/*/paper", "mnist/iid/*/some", ""):
+        with pytest.raises(ValueError, match=f"preset must be DATA SET.* found '{wrong.replace('*', '.')}'"):
             presets.expand_presets(wrong)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "meant"),
+    [
+        ("cifar10/iid/algoritm_3", "cifar10/iid/algorithm_3"),  # not mnist's, though it is the first in the list
+        ("cifar_10/dirichlet0.3/feddyn/al", "cifar10/dirichlet_0.3/fed_dyn/all"),
+        ("mnist/*/papers", "mnist/*/paper"),
+        ("digits/iid/fed_dyn/all", "digits/iid/fed_dyn"),
+        ("shakespeare/naturl/scafold", "shakespeare/natural/scaffold"),
+    ],
+)
+def test_the_nearest_preset_is_of_the_data_set_that_was_named(wrong: str, meant: str) -> None:
+    with pytest.raises(ValueError, match=f"Did you mean '{re.escape(meant)}'"):
+        presets.expand_presets(wrong)
+    assert presets.expand_presets(meant)
+
+
+@pytest.mark.parametrize(
+    ("explicit", "grid", "expected", "name"),
+    [
+        ({}, [], ("fed_dyn", 1e-4, 0.05, 5e-3), "digits-algorithm_3"),
+        ({"task": "cifar100"}, [], ("fed_dyn", 1e-4, 0.01, 1e-3), "cifar100-algorithm_3"),
+        ({"task": "synthetic"}, [], ("fed_dyn", 1e-4, 0.05, 5e-3), "synthetic-algorithm_3"),
+        ({"l1": 1e-3}, [], ("fed_dyn", 1e-3, 0.05, 5e-3), "digits-algorithm_3"),
+        ({"l1": 0.0, "threshold": 0.0}, [], ("fed_dyn", 0.0, 0.05, 0.0), "digits-fed_dyn"),
+        ({}, ["l1=1e-3"], ("fed_dyn", 1e-3, 0.05, 5e-3), "digits-algorithm_3 l1=0.001"),
+        # An algorithm that is named is the plain one, as ever.
+        ({"algorithm": "fed_dyn"}, [], ("fed_dyn", 0.0, 0.05, 0.0), "digits-fed_dyn"),
+        ({"algorithm": "fed_dyn", "l2": 0.1}, [], ("fed_dyn", 0.0, 0.1, 0.0), "digits-fed_dyn"),
+        ({"algorithm": "scaffold"}, [], ("scaffold", 0.0, 0.0, 0.0), "digits-scaffold"),
+        ({}, ["algorithm=fed_avg"], ("fed_avg", 0.0, 0.0, 0.0), "digits-fed_avg algorithm=fed_avg"),
+    ],
+)
+def test_what_is_trained_where_no_preset_is_named(explicit, grid, expected, name) -> None:
+    (run,) = plan_runs(None, grid, explicit)
+    config = run.config
+    assert ((config.algorithm, config.l1, config.l2, config.threshold), run.name) == (expected, name)
+
+
+def test_a_needed_penalty_that_is_set_to_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="l2 must be > 0 for algorithm 'fed_dyn'"):
+        plan_runs(None, [], {"l2": 0.0})
+
+
+def test_all_names_of_lists_are_known() -> None:
+    """The lists are written out, since what they list imports TensorFlow."""
+    assert set(listing.TASKS) == set(task_names())
+    listed = [name.replace("STEP", "0.01") for name in listing.CODECS]
+    assert {type(parse_codec(name)) for name in listed} == {*CODECS} and len(listed) == len(CODECS)
+    for name, make in listing.LISTS.items():
+        assert len(make().splitlines()) > 3, name
 
 
 def test_a_pattern_is_a_grid() -> None:

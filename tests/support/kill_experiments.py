@@ -12,9 +12,9 @@ import os
 import shlex
 import sys
 
-from absl import app
-
-from experiments import run_command
+import experiments.prepare
+import experiments.run  # noqa: F401  imports TensorFlow once for all
+from experiments import command_line, run_command
 
 
 def main() -> None:
@@ -22,7 +22,7 @@ def main() -> None:
         child = os.fork()
         if child == 0:
             sys.argv = ["run_experiment.py", *shlex.split(line)]
-            app.run(run_command.main)
+            command_line.run(run_command.main, "")
             os._exit(0)
         print(child, flush=True)
         _, status = os.waitpid(child, 0)

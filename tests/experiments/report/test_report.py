@@ -195,7 +195,7 @@ def test_commands_give_the_run_again(tmp_path: pathlib.Path) -> None:
     assert [command_of(run) for run in find_runs([tmp_path])] == [
         "python run_experiment.py --preset=mnist/dirichlet_0.3/algorithm_3",
         "python run_experiment.py --preset=mnist/iid/algorithm_3 --seed=3 --l1=1e-06 --uplink=quantised:0.01",
-        "python run_experiment.py --task=mnist --split=dirichlet:0.3 --l1=1.2345678e-05 --l2=0.1",
+        "python run_experiment.py --task=mnist --split=dirichlet:0.3 --algorithm=fed_dyn --l1=1.2345678e-05 --l2=0.1",
     ]
 
 

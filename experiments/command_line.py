@@ -1,0 +1,107 @@
+"""How a command meets its user: `--help` that fits the terminal, errors in one line, an end without traceback."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import textwrap
+from collections.abc import Callable
+from typing import NoReturn
+
+from absl import app, flags, logging
+
+from experiments.methods import EXAMPLE, METHODS
+from experiments.settings import FIELDS, GROUPS
+
+_HELP = {"-h", "-help", "--help", "-helpshort", "--helpshort"}
+_ALL_HELP = {"-helpfull", "--helpfull"}
+_NOTES = {
+    "penalties": f"With neither --preset nor --algorithm: those of {METHODS[EXAMPLE].title}. Otherwise 0 where not "
+    "given; an algorithm that needs one has it, see --list=algorithms.",
+}
+_COLUMN = 28
+
+
+def run(main: Callable[[list[str]], None], about: str) -> None:
+    """Runs a command.
+
+    Not absl's `app.run`: where TensorFlow is imported after its start, Keras builds no model. (TensorFlow then looks
+    for devices while it is imported, before it is in its own second mode.)
+
+    Args:
+      main: takes the command's name and what is left of the command line after the flags.
+      about: what `--help` says before the flags: the command's docstring.
+    """
+    logging.use_absl_handler()
+    try:
+        if _HELP.intersection(sys.argv[1:]):
+            print(format_help(about, shutil.get_terminal_size().columns), flush=True)
+        elif _ALL_HELP.intersection(sys.argv[1:]):
+            print(flags.FLAGS.get_help(), flush=True)
+        else:
+            main(flags.FLAGS(sys.argv))
+    except (app.UsageError, flags.Error) as error:
+        _refuse(error)
+    except KeyboardInterrupt:
+        stop_at_once()
+    except BrokenPipeError:  # as in `--help | head`; Python would say so once more when it flushes at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def stop_at_once() -> NoReturn:
+    """Ends the process without waiting for what its threads compute: what is committed is safe."""
+    print("\nStopped. What was finished is saved; the same command goes on.", file=sys.stderr, flush=True)
+    sys.stdout.flush()
+    if "tff_fen" in sys.modules:
+        sys.modules["tff_fen"].runtime.end_worker_processes()
+    os._exit(130)
+
+
+def format_help(about: str, columns: int) -> str:
+    """Returns a command's help: what it does, then its own flags by group; those of absl are left to `--helpfull`."""
+    width = max(60, min(columns, 120))
+    groups: dict[str, list[str]] = {group: [] for group in GROUPS}
+    for flag in own_flags():
+        groups[group_of(flag)].append(_format_flag(flag, width))
+    lines = [about.strip()]
+    for group, rows in groups.items():
+        if rows:
+            note = textwrap.wrap(_NOTES.get(group, ""), width - 2, initial_indent="  ", subsequent_indent="  ")
+            lines += ["", group.capitalize(), *note, *rows]
+    return "\n".join([*lines, "", "absl's own flags, such as --flagfile=FILE: --helpfull"])
+
+
+def own_flags() -> list[flags.Flag]:
+    """Returns the flags that this project's modules define, an experiment's values first, in their order."""
+    found = []
+    for module, defined in flags.FLAGS.flags_by_module_dict().items():
+        if module.startswith("experiments."):
+            found += defined
+    return sorted(found, key=lambda flag: flag.name not in FIELDS)
+
+
+def group_of(flag: flags.Flag) -> str:
+    """Returns the group of a flag, with which its text begins: `[group] text`."""
+    group = str(flag.help).removeprefix("[").partition("] ")[0]
+    return group if group in GROUPS else GROUPS[-1]
+
+
+def _format_flag(flag: flags.Flag, width: int) -> str:
+    # absl adds a sentence of its own to those that may be repeated.
+    text = str(flag.help).removeprefix(f"[{group_of(flag)}] ").partition(";\n")[0]
+    name = f"  --[no]{flag.name}" if flag.boolean else f"  --{flag.name}="
+    default = flag.default
+    if default not in (None, "", []) and not flag.boolean:
+        text += f" (default: {default})"
+    elif flag.boolean:
+        text += f" (default: {'yes' if default else 'no'})"
+    lines = textwrap.wrap(text, width - _COLUMN) or [""]
+    head = name.ljust(_COLUMN) if len(name) < _COLUMN else f"{name}\n{' ' * _COLUMN}"
+    return f"\n{' ' * _COLUMN}".join([head + lines[0], *lines[1:]])
+
+
+def _refuse(error: Exception) -> NoReturn:
+    command = os.path.basename(sys.argv[0])
+    print(f"{command}: {' '.join(str(error).split())}", file=sys.stderr)
+    raise SystemExit(1)

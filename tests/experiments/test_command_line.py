@@ -1,0 +1,161 @@
+"""What a user sees before TensorFlow is there: the help, lists, mistakes, and where the environment is missing."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+from absl import flags
+
+from experiments import command_line, progress, run_command
+from experiments.command_line import format_help, group_of, own_flags
+from experiments.settings import FIELDS, GROUPS
+from tests.support.new_process import ROOT, run_python
+
+Called = tuple[int, str, str]
+Call = Callable[..., Called]
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+    """Calls run_experiment.py up to where the work begins; returns its exit code and what it printed."""
+    monkeypatch.setattr(run_command, "_run", lambda runs: print(*(run.name for run in runs)))
+
+    def called(*arguments: str) -> Called:
+        monkeypatch.setattr(sys, "argv", ["./run_experiment.py", *arguments])
+        code = 0
+        try:
+            command_line.run(run_command.main, "About.")
+        except SystemExit as end:
+            code = int(end.code or 0)
+        finally:
+            for name in flags.FLAGS:
+                flags.FLAGS[name].unparse()
+        return code, *capsys.readouterr()
+
+    return called
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--no_such_flag", "Unknown command line flag 'no_such_flag'"),
+        ("--thresold=1", "Unknown command line flag 'thresold'. Did you mean: threshold ?"),
+        ("--l1=much", "flag --l1=much: could not convert string to float: 'much'"),
+        ("--l1=-1", "l1 must be a finite number >= 0, found -1.0."),
+        ("--l2=0", "l2 must be > 0 for algorithm 'fed_dyn', which divides by it, found 0.0."),
+        ("stray", "unknown arguments: stray."),
+        ("--task=minst", "Did you mean 'mnist'?"),
+        ("--preset=cifar10/iid/algoritm_3", "Did you mean 'cifar10/iid/algorithm_3'?"),
+        ("--runtime=gpu", "runtime must be one of 'inprocess', 'native', 'ray', found 'gpu'."),
+        ("--list=models", "list must be one of 'tasks', 'presets', 'algorithms', 'codecs', found 'models'."),
+        ("--config=none.toml", "--config=none.toml cannot be read:"),
+        ("--flagfile=none.flags", "none.flags"),
+    ],
+)
+def test_a_mistake_is_told_in_one_line(arguments: str, message: str, call: Call) -> None:
+    code, out, err = call(*arguments.split())
+    assert code == 1 and not out
+    assert err.count("\n") == 1 and err.startswith("run_experiment.py: ") and message in err
+
+
+def test_a_bare_command_runs(call: Call) -> None:
+    code, out, err = call()
+    assert (code, out) == (0, "digits-algorithm_3\n")
+    assert re.fullmatch(r"\d\d:\d\d:\d\d starting TensorFlow\n", err), "something appears before it is imported"
+    assert call("--quiet")[2] == ""
+    assert call("--task=mnist", "--split=dirichlet:0.3")[:2] == (0, "mnist-algorithm_3\n")
+
+
+def test_flags_win_over_a_file(call: Call, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "my.toml").write_text('preset = "digits/iid/fed_dyn"\n[output]\nquiet = true\n[grid]\nseed = [0, 1]\n')
+    assert call(f"--config={tmp_path / 'my.toml'}") == (0, "digits-iid-fed_dyn seed=0 digits-iid-fed_dyn seed=1\n", "")
+    code, out, err = call(f"--config={tmp_path / 'my.toml'}", "--noquiet", "--preset=digits/iid/fed_avg", "--seed=2")
+    assert (code, out) == (0, "digits-iid-fed_avg\n") and "starting" in err
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_the_help_has_the_flags_of_experiments_by_group(columns: int) -> None:
+    text = format_help("About.", columns)
+    assert text.startswith("About.\n")
+    headings = [line for line in text.splitlines()[1:] if re.match(r"[A-Z]\w+$", line)]
+    assert headings == [group.capitalize() for group in GROUPS]
+    assert max(map(len, text.splitlines())) <= columns
+    shown = re.findall(r"^  --(?:\[no\])?(\w+)", text, re.MULTILINE)
+    assert {*FIELDS, "preset", "grid", "config", "list", "output", "plots"} <= {*shown} and len(shown) == len({*shown})
+    assert "logtostderr" not in text and "TF_CPP" not in text and "repeat this option" not in text
+
+
+@pytest.mark.parametrize("flag", own_flags(), ids=lambda flag: flag.name)
+def test_every_flag_says_its_group(flag: flags.Flag) -> None:
+    assert str(flag.help).startswith(f"[{group_of(flag)}] "), "begin its text with [group], one of settings.GROUPS"
+
+
+def test_the_help_is_printed(call: Call) -> None:
+    code, out, err = call("--l1=1", "--help")
+    assert code == 0 and out.startswith("About.\n\nExperiment\n") and not err
+    assert "logtostderr" in call("--helpfull")[1]
+
+
+def test_none_of_this_imports_tensorflow() -> None:
+    printed = run_python(
+        """
+        import runpy, sys
+        from absl import flags
+        import experiments.run_command as command
+        command._run = lambda runs: print(runs[0].name)
+        free = "--help --list=tasks --list=presets --list=codecs --list=algorithms --preset=mnist/iid/x --epochs=0"
+        for arguments in ([], *([one] for one in free.split()), ["--no_such_flag"], ["--uplink=float16"]):
+            sys.argv = ["run_experiment.py", *arguments]
+            try:
+                runpy.run_path("run_experiment.py", run_name="__main__")
+            except SystemExit as end:
+                print(end.code)
+            for name in flags.FLAGS:
+                flags.FLAGS[name].unparse()
+        print(sorted({"tensorflow", "tensorflow_federated", "tff_fen", "tasks.registry"} & {*sys.modules}))
+        """
+    )
+    assert printed.splitlines()[-5:] == ["1", "1", "1", "digits-algorithm_3", "[]"]
+
+
+@pytest.mark.parametrize("command", ["run_experiment.py", "make_report.py"])
+def test_a_python_without_the_environment_is_told_what_to_do(command: str) -> None:
+    """-S leaves out what is installed, as the system's Python does."""
+    done = subprocess.run(
+        [sys.executable, "-S", command], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 1 and done.stderr.count("\n") == 1 and not done.stdout
+    assert "has no TensorFlow Federated" in done.stderr and "`source .venv/bin/activate`" in done.stderr
+
+
+def test_the_first_interrupt_says_what_is_finished_and_the_second_stops(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Ended(Exception):
+        pass
+
+    def end(code: int) -> None:
+        raise Ended(code)
+
+    def main(argv: list[str]) -> None:
+        with progress.Interruption().watched() as interruption:
+            interruption.doing = "round 12"
+            os.kill(os.getpid(), signal.SIGINT)
+            assert interruption.requested
+            assert "finishing round 12; press again to stop now\n" in capfd.readouterr().err
+            os.kill(os.getpid(), signal.SIGINT)
+        raise AssertionError("still going")
+
+    monkeypatch.setattr(os, "_exit", end)
+    monkeypatch.setattr(sys, "argv", ["run_experiment.py"])
+    with pytest.raises(Ended, match="130"):
+        command_line.run(main, "")
+    assert "Stopped. What was finished is saved; the same command goes on." in capfd.readouterr().err
+    flags.FLAGS.unparse_flags()
