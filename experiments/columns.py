@@ -79,6 +79,14 @@ def is_summed(name: str) -> bool:
     return any(column.summed and re.fullmatch(column.name.format(message=".*", codec=".*"), name) for column in COLUMNS)
 
 
+_COUNTS = (ROUND, PARTICIPANTS, CONTRIBUTING, NON_FINITE, NON_ZEROS, UPLINK, DOWNLINK)
+
+
+def is_count(name: str) -> bool:
+    """Whether a column counts something: its numbers are finite and not negative."""
+    return any(re.fullmatch(column.name.format(message=".*", codec=".*"), name) for column in _COUNTS)
+
+
 def codec_of(name: str) -> str | None:
     """The codec whose bytes were only counted, of the first message; `None` for any other column."""
     prefix = UPLINK.of() + "_"

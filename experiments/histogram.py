@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -33,3 +34,36 @@ def format_updates(histogram: Sequence[int]) -> str:
     writer.writerow(["lower", "upper", "count"])
     writer.writerows(zip(edges[:-1], edges[1:], histogram, strict=True))
     return lines.getvalue()
+
+
+def lowest_sent(threshold: float, uplink: str | None) -> float:
+    """Returns a magnitude below which nothing is sent but zeros; 0 if there is none.
+
+    Args:
+      threshold: epsilon; elements up to it are zero.
+      uplink: the codec, if any; a quantiser sends multiples of its step, some of them below the threshold.
+    """
+    if threshold <= 0 or uplink is None or not uplink.startswith("quantised"):
+        return max(threshold, 0.0)
+    step = float(uplink.partition(":")[2] or 0.01)
+    return step * max(1, math.floor(threshold / step + 0.5))
+
+
+def drawn_edges(lower: np.ndarray, upper: np.ndarray, counts: np.ndarray, lowest: float) -> np.ndarray:
+    """Returns where the bars of a histogram begin and end on a logarithmic axis, [bins + 1].
+
+    The bin in which the lowest magnitude lies begins at it, since none of its elements is below. That holds unless
+    there are some in lower bins.
+
+    Args:
+      lower: edges of the bins, the first of which may be 0.
+      upper: likewise, the last of which may be infinite.
+      counts: of the bins.
+      lowest: see `lowest_sent`.
+    """
+    ratio = upper[1] / lower[1]
+    edges = np.concatenate([[lower[1] / ratio], lower[1:], [lower[-1] * ratio]])
+    bin_of = int(np.searchsorted(edges, lowest, side="right")) - 1
+    if 0 <= bin_of < len(counts) and not counts[:bin_of].any():
+        edges[bin_of] = lowest
+    return edges

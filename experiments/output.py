@@ -28,7 +28,7 @@ import tensorflow_federated as tff
 from absl import logging
 
 from experiments.columns import HISTOGRAM, ROUND
-from experiments.files import write_whole
+from experiments.files import remove_unfinished, write_whole
 from experiments.histogram import format_updates
 from experiments.settings import Settings
 from tff_fen.program.records import Record
@@ -97,6 +97,7 @@ class Folder:
 
     def start(self, records: Iterable[Record]) -> None:
         """Brings `metrics.csv` and TensorBoard's events into line with the store."""
+        remove_unfinished(self.path)
         for stale in self.path.glob("events.out.tfevents.*"):
             stale.unlink()
         self._events = tff.program.TensorBoardReleaseManager(self.path)

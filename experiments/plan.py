@@ -15,6 +15,7 @@ from experiments.experiment_config import ExperimentConfig, build_config
 from experiments.flags import parse_grid
 from experiments.listing import TASKS
 from experiments.methods import ALGORITHMS, is_foreign, method_of
+from experiments.naming import folder_name, run_name
 from experiments.settings import check_name
 
 
@@ -58,14 +59,10 @@ def plan_runs(
 def folders_of(runs: Sequence[Run], output: str | None) -> tuple[pathlib.Path, list[pathlib.Path]]:
     """Returns the folder of a command, by default one below out/ named after its runs, and the folder of each run."""
     if len(runs) == 1:
-        folder = pathlib.Path(output) if output else pathlib.Path("out") / _file_name(runs[0].name)
+        folder = pathlib.Path(output) if output else pathlib.Path("out") / folder_name(runs[0].name)
         return folder, [folder]
     folder = pathlib.Path(output) if output else pathlib.Path("out") / f"grid-{runs[0].name.split(' ')[0]}"
-    return folder, [folder / _file_name(run.name) for run in runs]
-
-
-def _file_name(name: str) -> str:
-    return name.replace(" ", "_")
+    return folder, [folder / folder_name(run.name) for run in runs]
 
 
 def _plan_run(
@@ -82,18 +79,9 @@ def _plan_run(
         check_name("task", config.task, TASKS)
     values = dataclasses.asdict(config)
     assumed = [name for name in preset.assumed if values[name] == preset.values[name]]
-    own = ",".join(f"{name}={value}" for name, value in point.items())
-    name = " ".join(filter(None, [_label(preset_name, config, {**explicit, **point}), own]))
-    return Run(name, config, {"preset": preset_name, "assumed": assumed})
-
-
-def _label(preset_name: str | None, config: ExperimentConfig, given: Mapping[str, Any]) -> str:
-    """The name of a run, and of its folder: its preset's, or its algorithm's if that was asked for, or its method's."""
-    if preset_name:
-        return preset_name.replace("/", "-")
-    named = is_foreign(config.algorithm) or "algorithm" in given
+    named = is_foreign(config.algorithm) or "algorithm" in {**explicit, **point}
     method = config.algorithm if named else method_of(config.row(), config).key
-    return f"{config.task}-{method}".replace(":", ".")
+    return Run(run_name(preset_name, config.task, method, point), config, {"preset": preset_name, "assumed": assumed})
 
 
 def _fill_in(given: Mapping[str, Any]) -> presets.Preset:

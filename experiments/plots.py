@@ -13,14 +13,20 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from experiments import columns
-from experiments.histogram import EDGES
+from experiments.axes import accuracy_span, at_least, whole_numbers
+from experiments.histogram import EDGES, drawn_edges
 from tff_fen.program.records import Record
 
 _MESSAGES = {columns.UPDATE: "updates", columns.LOCAL_MODEL: "local models"}
 
 
-def draw(records: list[Record]) -> dict[str, bytes]:
-    """Returns the pictures by file name, as PNG."""
+def draw(records: list[Record], lowest: float = 0.0) -> dict[str, bytes]:
+    """Returns the pictures by file name, as PNG.
+
+    Args:
+      records: of all rounds.
+      lowest: the magnitude below which an update has only zeros, see `lowest_sent`.
+    """
     if not records:
         return {}
     table = {name: np.array([r.row.get(name) for r in records], dtype=float) for name in records[0].row}
@@ -31,7 +37,7 @@ def draw(records: list[Record]) -> dict[str, bytes]:
         "entropy.png": _png(_draw_by_message(table, columns.ENTROPY, 1.0, entropy)),
     }
     if columns.HISTOGRAM in records[-1].lists:
-        pictures["updates.png"] = _png(_draw_updates(records[-1]))
+        pictures["updates.png"] = _png(_draw_updates(records[-1], lowest))
     return pictures
 
 
@@ -51,7 +57,9 @@ def _draw_accuracy(table: dict[str, np.ndarray]) -> plt.Figure:
                 ax.plot(x[known], 100 * table[name][known], label=text, marker="." if known.sum() < 40 else None)
         ax.set_xlabel(label)
         ax.grid(alpha=0.3)
+    whole_numbers(axes[0])
     axes[0].set_ylabel("test accuracy, %")
+    at_least(axes[0], accuracy_span(0.5, None))
     axes[0].legend()
     return figure
 
@@ -62,18 +70,22 @@ def _draw_by_message(table: dict[str, np.ndarray], column: columns.Column, unit:
         values = unit * table[column.of(message)]
         ax.plot(table[columns.ROUND.name], values, label=_MESSAGES.get(message, message))
     ax.set(xlabel="round", ylabel=label, ylim=(0, None))
+    whole_numbers(ax)
     ax.grid(alpha=0.3)
     if column.messages(table):
         ax.legend()
     return figure
 
 
-def _draw_updates(record: Record) -> plt.Figure:
+def _draw_updates(record: Record, lowest: float) -> plt.Figure:
     counts = np.array(record.lists[columns.HISTOGRAM], dtype=float)
     figure, ax = plt.subplots(figsize=(6, 4), layout="constrained")
-    ratio = EDGES[1] / EDGES[0]
-    edges = np.concatenate([[EDGES[0] / ratio], EDGES, [EDGES[-1] * ratio]])
-    ax.stairs(100 * counts[1:] / counts.sum(), edges, fill=True)
+    edges = [0.0, *EDGES.tolist(), float("inf")]
+    places = drawn_edges(np.array(edges[:-1]), np.array(edges[1:]), counts[1:], lowest)
+    ax.stairs(100 * counts[1:] / counts.sum(), places, fill=True)
+    if lowest:
+        ax.axvline(lowest, color="0.3", lw=1, ls="--", label=f"{lowest:g}: nothing smaller is sent")
+        ax.legend(loc="upper left", fontsize=9)
     ax.set_xscale("log")
     ax.set(xlabel="magnitude of an element of an update", ylabel="share of all elements, %")
     ax.set_title(f"round {record.row[columns.ROUND.name]}: {100 * counts[0] / counts.sum():.1f} % are zero")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import sys
 
 import numpy as np
 from absl import app, flags, logging
@@ -14,8 +15,10 @@ from experiments.report import page, texts
 from experiments.report.commands import report_command
 from experiments.report.export import export_runs
 from experiments.report.groups import Group, group_runs
-from experiments.report.read import ReportError, find_runs
+from experiments.report.html import legible
+from experiments.report.read import search
 from experiments.report.sections import Builder
+from experiments.report.stored import ReportError
 
 _OUTPUT = flags.DEFINE_string("output", "out/report", "[output] Folder of the page and its pictures.")
 _EXPORT = flags.DEFINE_string("export", None, "[output] Folder for a small form of the finished runs, text alone.")
@@ -47,22 +50,26 @@ def main(argv: list[str]) -> None:
     folders = [pathlib.Path(name) for name in argv[1:]]
     output, export = pathlib.Path(_OUTPUT.value), pathlib.Path(_EXPORT.value) if _EXPORT.value else None
     try:
-        runs = find_runs(folders)
-        groups = group_runs(runs)
-        command = report_command(folders, output, export)
-        builder = Builder(groups, command, count_split if _SPLITS.value else None)
-        sections = builder.sections()
-        introduction = [page.paragraph(texts.INTRODUCTION.format(runs=len(runs)))]
-        content = page.build_page(texts.TITLE, introduction, sections)
+        runs, left_out = search(folders)
+        for _, reason in left_out:
+            print(f"Left out: {legible(reason)}", file=sys.stderr)
+        if not runs:
+            raise ReportError(f"None of {len(left_out)} folders can be read; why is said above.")
+        builder = Builder(
+            group_runs(runs), report_command(folders, output, export), count_split if _SPLITS.value else None
+        )
+        lead, sections = builder.lead(), builder.sections()
+        content = page.build_page(texts.TITLE, lead, sections, builder.end(left_out))
         output.mkdir(parents=True, exist_ok=True)
         for name, picture in builder.pictures.items():
             write_whole(output / name, picture)
         write_whole(output / "report.html", content.encode())
-        left_out = export_runs(runs, export) if export else []
+        not_exported = export_runs(runs, export) if export else []
     except ReportError as error:
-        raise SystemExit(str(error)) from error
+        raise SystemExit(legible(str(error))) from error
     except OSError as error:
         raise SystemExit(f"The report cannot be written: {error}.") from error
-    for sentence in left_out:
-        print(sentence)
-    print(f"{output / 'report.html'}: {len(runs)} runs, {len(builder.pictures)} pictures")
+    for sentence in not_exported:
+        print(legible(sentence))
+    unread = f", {len(left_out)} folders left out" if left_out else ""
+    print(f"{output / 'report.html'}: {len(runs)} runs, {len(builder.pictures)} pictures{unread}")

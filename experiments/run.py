@@ -15,6 +15,7 @@ from experiments import columns
 from experiments.build import build_parts, describe_method
 from experiments.config_file import FILE, format_config
 from experiments.files import write_whole
+from experiments.histogram import lowest_sent
 from experiments.loading import load_task_of, split_of, task_title
 from experiments.measure import Measure, build_rounds
 from experiments.output import ConfigMismatchError, Folder
@@ -105,7 +106,7 @@ def run_one(
         if plots:
             from experiments.plots import draw  # here, since Matplotlib takes a second to import
 
-            for name, picture in draw(records).items():
+            for name, picture in draw(records, lowest_sent(config.threshold, config.uplink)).items():
                 write_whole(path / name, picture)
     return summary
 
@@ -121,6 +122,7 @@ def _describe(run: Run, task: Task) -> dict[str, Any]:
             "batch_size": run.config.batch_size or task.batch_size,
             "split": split_of(run.config),
             **({} if task.training_set is None else {"training_set": task.training_set}),
+            "test_examples": len(task.test[1]),
         },
         "method": describe_method(run.config),
         **({} if title is None else {"task": title}),

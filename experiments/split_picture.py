@@ -10,6 +10,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.backend_bases import FigureCanvasBase
 
+from experiments.axes import whole_numbers
+
 FORMATS = FigureCanvasBase.get_supported_filetypes()
 """Endings of names of pictures, and what they are."""
 
@@ -24,6 +26,7 @@ def draw(counts: np.ndarray, title: str) -> plt.Figure:
     top.set_title(title)
     image = bottom.imshow(shares.T, aspect="auto", origin="lower", cmap="viridis", interpolation="nearest", vmin=0.0)
     bottom.set_xlabel("client")
+    whole_numbers(bottom)
     bottom.set_ylabel("class")
     if counts.shape[1] <= 26:
         bottom.set_yticks(np.arange(counts.shape[1]))

@@ -1,68 +1,46 @@
-"""The commands that make runs, from their values."""
+"""The commands that make runs, each in the folder in which the report found it."""
 
 from __future__ import annotations
 
 import collections
 import dataclasses
+import itertools
 import os
 import pathlib
+import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from experiments import presets
+from experiments.naming import folder_name, run_name
 from experiments.report.groups import format_value
 from experiments.report.read import Run
 from experiments.settings import FIELDS
 
+_POINT = re.compile(r"(?:^|[_,])(\w+)=[^,]*$")
 
-def flags_of(run: Run) -> tuple[str | None, dict[str, str]]:
-    """Returns a run's preset and the flags that were given beside it, or for all its values where there is none."""
-    preset = run.preset if run.preset in presets.preset_names() else None
-    usual = {name: field.default for name, field in FIELDS.items()}
-    if preset:
-        usual |= presets.load_preset(preset).values
-    else:
-        del usual["algorithm"]  # where none is named, a command fills in more than that
-    values: dict[str, Any] = dataclasses.asdict(run.config)
-    given = {name: _text(value) for name, value in values.items() if value != usual.get(name) and value is not None}
-    return preset, given | data_flags(run.training_set)
+
+def command_of(run: Run) -> str:
+    """Returns the command that makes a run in its folder."""
+    preset, given = _flags_of(run)
+    return _join([f"--preset={preset}"] if preset else [], given, [], place_of(run))
+
+
+def commands_of(runs: Sequence[Run]) -> list[str]:
+    """Returns commands that make all these runs in their folders; those of one grid are put together."""
+    by_parent: dict[tuple[str, tuple[str, ...]], list[Run]] = collections.defaultdict(list)
+    for run in runs:
+        by_parent[str(run.path.parent), _axes_of(run)].append(run)
+    commands = []
+    for (_, axes), members in by_parent.items():
+        commands += _grids(members, axes)
+    return commands
 
 
 def data_flags(training_set: str) -> dict[str, str]:
     """Returns the flags that choose a training set; the official one needs none."""
     return {} if training_set in ("", "official") else {"data_dir": f"PATH/TO/{training_set}"}
-
-
-def command_of(run: Run) -> str:
-    """Returns the command that makes a run."""
-    preset, given = flags_of(run)
-    return _join([preset] if preset else [], given)
-
-
-def commands_of(runs: Sequence[Run]) -> list[str]:
-    """Returns commands that make all these runs, those that differ in one value or in their preset put into a grid."""
-    by_flags: dict[tuple[tuple[str, str], ...], list[str]] = collections.defaultdict(list)
-    for preset, given in map(flags_of, runs):
-        names = by_flags[tuple(given.items())]
-        if preset and preset not in names:
-            names.append(preset)
-    by_preset: dict[tuple[str, ...], list[dict[str, str]]] = collections.defaultdict(list)
-    for given_items, names in by_flags.items():
-        by_preset[tuple(names)].append(dict(given_items))
-    commands = []
-    for names_of, points in by_preset.items():
-        while points:
-            first, *rest = points
-            axis, alike = _longest_axis(first, rest)
-            points = [point for point in rest if point not in alike]
-            if axis is None:
-                commands.append(_join(names_of, first))
-            else:
-                values = [point[axis] for point in (first, *alike)]
-                others = {name: value for name, value in first.items() if name != axis}
-                commands.append(_join(names_of, others, f"--grid={axis}={','.join(values)}"))
-    return commands
 
 
 def report_command(folders: Sequence[pathlib.Path], output: pathlib.Path, export: pathlib.Path | None) -> str:
@@ -72,27 +50,91 @@ def report_command(folders: Sequence[pathlib.Path], output: pathlib.Path, export
     return shlex.join(["python", "make_report.py", *arguments])
 
 
+def place_of(run: Run) -> str:
+    """Returns a run's folder as seen from the working directory; of one elsewhere what lies below the folder given."""
+    root = portable(run.root)
+    return root if run.path == run.root else f"{root}/{run.path.relative_to(run.root).as_posix()}"
+
+
 def portable(path: pathlib.Path) -> str:
     """A path as seen from the working directory; of one elsewhere only its name, for the rest is of this machine."""
     relative = os.path.relpath(path)
     return f"PATH/TO/{path.resolve().name}" if relative.startswith("..") else relative
 
 
-def _longest_axis(first: dict[str, str], rest: list[dict[str, str]]) -> tuple[str | None, list[dict[str, str]]]:
-    """The flag in whose value alone most others differ from the first, and those others."""
-    best: tuple[str | None, list[dict[str, str]]] = (None, [])
-    for axis in first:
-        same = {name: value for name, value in first.items() if name != axis}
-        alike = [p for p in rest if axis in p and {n: v for n, v in p.items() if n != axis} == same]
-        if len(alike) > len(best[1]):
-            best = (axis, alike)
-    return best
+def _flags_of(run: Run) -> tuple[str | None, dict[str, str]]:
+    """Returns a run's preset and the flags that were given beside it, or for all its values where there is none."""
+    values: dict[str, Any] = dataclasses.asdict(run.config)
+    usual = {name: field.default for name, field in FIELDS.items()}
+    preset = run.preset if run.preset in presets.preset_names() else None
+    if preset:
+        changed = presets.load_preset(preset).values
+        # No flag unsets a value: where the preset sets one that the run has not, it is no help.
+        preset = None if any(values[name] is None for name, value in changed.items() if value is not None) else preset
+    if preset:
+        usual |= presets.load_preset(preset).values
+    else:
+        del usual["algorithm"]  # where none is named, a command fills in more than that
+    given = {name: _text(value) for name, value in values.items() if value != usual.get(name) and value is not None}
+    return preset, given | data_flags(run.training_set)
+
+
+def _axes_of(run: Run) -> tuple[str, ...]:
+    """The fields of a grid's point by which a run's folder is named, in their order."""
+    names: list[str] = []
+    rest = run.path.name
+    while found := _POINT.search(rest):
+        # The name of the first field begins where the label ends, in which there are underscores too.
+        fitting = [name for name in FIELDS if found[1] == name or found[1].endswith(f"_{name}")]
+        if not fitting:
+            return ()
+        name = max(fitting, key=len)
+        names.insert(0, name)
+        rest = rest[: found.start()]
+    return tuple(names)
+
+
+def _grids(runs: Sequence[Run], axes: tuple[str, ...]) -> list[str]:
+    """Commands for runs of a folder that are named by the same fields: one grid if they are all of its points."""
+    if len(runs) > 1:
+        command = _grid(runs, axes)
+        if command is not None:
+            return [command]
+        by_first: dict[Any, list[Run]] = collections.defaultdict(list)
+        for run in runs:
+            by_first[getattr(run.config, axes[0]) if axes else run.path].append(run)
+        if len(by_first) > 1:
+            return [line for members in by_first.values() for line in _grids(members, axes)]
+    return [command_of(run) for run in runs]
+
+
+def _grid(runs: Sequence[Run], axes: tuple[str, ...]) -> str | None:
+    """The command of a grid with just these runs in just these folders; `None` if there is none."""
+    about = [_flags_of(run) for run in runs]
+    names = list(dict.fromkeys(preset for preset, _ in about))
+    others = {tuple((n, v) for n, v in given.items() if n not in axes) for _, given in about}
+    values = [list(dict.fromkeys(getattr(run.config, axis) for run in runs)) for axis in axes]
+    if len(others) > 1 or (None in names and len(names) > 1) or any(None in listed for listed in values):
+        return None
+    made = {
+        folder_name(run_name(preset, runs[0].config.task, runs[0].config.algorithm, point))
+        for preset in names
+        for point in (dict(zip(axes, point, strict=True)) for point in itertools.product(*values))
+    }
+    if made != {run.path.name for run in runs} or len(made) < len(runs):
+        return None
+    asked = [] if names == [None] else [f"--preset={names[0]}"]
+    if len(names) > 1:
+        asked = [f"--grid=preset={','.join(filter(None, names))}"]
+    grid = [f"--grid={n}={','.join(map(_text, listed))}" for n, listed in zip(axes, values, strict=True)]
+    place = place_of(runs[0]).rpartition("/")[0]
+    return _join(asked, dict(next(iter(others))), grid, place) if place else None
 
 
 def _text(value: Any) -> str:
     return repr(value) if isinstance(value, float) and float(f"{value:g}") != value else format_value(value)
 
 
-def _join(names: Sequence[str], given: dict[str, str], *grid: str) -> str:
-    preset = [f"--preset={names[0]}"] if len(names) == 1 else [f"--grid=preset={','.join(names)}"] if names else []
-    return shlex.join(["python", "run_experiment.py", *preset, *(f"--{n}={v}" for n, v in given.items()), *grid])
+def _join(asked: Sequence[str], given: Mapping[str, str], grid: Sequence[str], output: str) -> str:
+    flags = [f"--{name}={value}" for name, value in given.items()]
+    return shlex.join(["python", "run_experiment.py", *asked, *flags, *grid, f"--output={output}"])

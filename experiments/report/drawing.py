@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import matplotlib
@@ -16,7 +16,7 @@ import numpy as np
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from PIL import Image
 
-from experiments.methods import Method
+from experiments.methods import Colours
 
 _DARK_STYLE: dict[str, Any] = {
     "figure.facecolor": "#1d232a", "axes.facecolor": "#1d232a", "savefig.facecolor": "#1d232a", "text.color": "#e4e7eb",
@@ -26,10 +26,12 @@ _DARK_STYLE: dict[str, Any] = {
 NARROW = 4.4  # inches, of pictures for phones
 _OFFSETS = [
     np.array([radius * np.cos(angle), radius * np.sin(angle)])
-    for radius, angle in itertools.product((11, 20, 30, 42), np.arange(8) * np.pi / 4)
+    for radius, angle in itertools.product((11, 16, 22, 30, 40, 52), np.arange(12) * np.pi / 6)
 ]
 _STYLE: dict[str, Any] = {
-    "font.size": 10.5, "axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False,
+    # Labels may be anybody's: a dollar sign in one is no mathematics.
+    "text.parse_math": False, "font.size": 10.5, "axes.spines.top": False, "axes.spines.right": False,
+    "legend.frameon": False,
 }  # fmt: skip
 
 
@@ -40,9 +42,9 @@ class Look(NamedTuple):
     ink: str
     narrow: bool
 
-    def of(self, method: Method) -> str:
-        """A method's colour: the algorithm's; the line's kind tells which of its variants it is."""
-        return method.colours.dark if self.dark else method.colours.light
+    def of(self, colours: Colours) -> str:
+        """The colour that fits the paper."""
+        return colours.dark if self.dark else colours.light
 
 
 Draw = Callable[[Look], plt.Figure]
@@ -77,18 +79,32 @@ def _png(figure: plt.Figure, dpi: int) -> bytes:
     return content.getvalue()
 
 
-def panels(look: Look, count: int, sharey: bool = False) -> tuple[plt.Figure, list[plt.Axes]]:
-    """Panels side by side or, for a phone, below each other."""
-    shape, size = ((count, 1), (NARROW, 3.1 * count + 0.8)) if look.narrow else ((1, count), (10, 4.4))
-    if count == 1 and not look.narrow:
-        size = (8, 4.6)
-    figure, axes = plt.subplots(*shape, figsize=size, sharey=sharey, layout="constrained", squeeze=False)
-    for ax in axes.flat:
+def panels(
+    look: Look, count: int, sharey: bool = False, most: int = 4, entries: int = 0
+) -> tuple[plt.Figure, list[plt.Axes]]:
+    """Panels side by side, at most so many in a row; for a phone, below each other.
+
+    Args:
+      look: of the picture.
+      count: of the panels.
+      sharey: whether they have the same y axis.
+      most: panels in a row.
+      entries: of the legend, for which there must be room.
+    """
+    wide = min(count, most)
+    shape = (count, 1) if look.narrow else (-(-count // wide), wide)
+    height = 0.16 * entries + (2.9 * count + 0.6 if look.narrow else 4.0 if shape[0] == 1 else 2.8 * shape[0])
+    width = NARROW if look.narrow else 8 if count == 1 else 10
+    figure, axes = plt.subplots(*shape, figsize=(width, height), sharey=sharey, layout="constrained", squeeze=False)
+    for ax in axes.flat[count:]:
+        ax.set_axis_off()
+    for ax in axes.flat[:count]:
         ax.grid(alpha=0.3)
-    return figure, list(axes.flat)
+    return figure, list(axes.flat[:count])
 
 
 def legend(figure: plt.Figure, ax: plt.Axes, look: Look) -> None:
+    """Puts the legend of a panel below all panels."""
     handles, labels = ax.get_legend_handles_labels()
     if handles:
         longest = max(map(len, labels))
@@ -97,18 +113,32 @@ def legend(figure: plt.Figure, ax: plt.Axes, look: Look) -> None:
         figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=size)
 
 
-def number_points(ax: plt.Axes, points: dict[int, tuple[float, float]]) -> None:
-    """Writes numbers, counted from 1, beside points, where neither a point nor another number is."""
-    places = {i: ax.transData.transform(point) * 72 / plt.rcParams["figure.dpi"] for i, point in points.items()}
-    taken = list(places.values())
+def number_points(
+    ax: plt.Axes, points: dict[int, tuple[float, float]], others: Sequence[tuple[float, float]] = ()
+) -> None:
+    """Writes numbers, counted from 1, beside points, where neither a point nor a number nor anything else is.
+
+    Args:
+      ax: the panel.
+      points: by number.
+      others: more places to keep free, such as those of error bars.
+    """
+    assert ax.figure is not None
+    unit = 72 / ax.figure.dpi
+    places = {i: ax.transData.transform(point) * unit for i, point in points.items()}
+    taken = [*places.values(), *(ax.transData.transform(place) * unit for place in others)]
+    low, high = (np.array(corner) * unit for corner in (ax.bbox.p0, ax.bbox.p1))
+
+    def crowd(spot: np.ndarray) -> float:
+        """How much of what is there a number would cover."""
+        outside = np.any(spot < low + 6) or np.any(spot > high - 6)
+        return 100 * outside + sum(abs(spot[0] - x) < 11 and abs(spot[1] - y) < 9 for x, y in taken)
+
     for i, place in sorted(places.items(), key=lambda item: tuple(item[1])):
-        for offset in _OFFSETS:
-            spot = place + offset
-            if all(abs(spot[0] - x) > 11 or abs(spot[1] - y) > 9 for x, y in taken):
-                break
-        taken.append(spot)
+        offset = min(_OFFSETS, key=lambda offset: crowd(place + offset))  # the first, which is the nearest, of the best
+        taken.append(place + offset)
         ax.annotate(
-            str(i + 1), points[i], xytext=tuple(spot - place), textcoords="offset points", fontsize=8.5, ha="center",
+            str(i + 1), points[i], xytext=tuple(offset), textcoords="offset points", fontsize=8.5, ha="center",
             va="center", arrowprops=dict(arrowstyle="-", lw=0.5, alpha=0.5) if np.hypot(*offset) > 16 else None,
         )  # fmt: skip
 
@@ -119,4 +149,12 @@ def plain_numbers(ax: plt.Axes, look: Look) -> None:
     many = np.log10(high / low) < (1.0 if look.narrow else 1.8)
     ax.xaxis.set_major_locator(LogLocator(base=10, subs=(1.0, 2.0, 5.0) if many else (1.0, 3.0)))
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    ax.xaxis.set_minor_locator(NullLocator())
+
+
+def powers_of_ten(ax: plt.Axes) -> None:
+    """Marks a logarithmic x axis with powers of ten."""
+    raised = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+    ax.xaxis.set_major_locator(LogLocator(base=10, numticks=6))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _: "10" + str(round(np.log10(v))).translate(raised)))
     ax.xaxis.set_minor_locator(NullLocator())

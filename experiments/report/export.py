@@ -6,8 +6,10 @@ import json
 import pathlib
 from collections.abc import Sequence
 
-from experiments.files import write_whole
+from experiments.files import read_regular, write_whole
 from experiments.report.read import Run
+
+_MOST = 2**28
 
 
 def export_runs(runs: Sequence[Run], folder: pathlib.Path) -> list[str]:
@@ -26,11 +28,11 @@ def export_runs(runs: Sequence[Run], folder: pathlib.Path) -> list[str]:
         target = folder / run.name
         target.mkdir(parents=True, exist_ok=True)
         for name in ("config.json", "metrics.csv"):
-            write_whole(target / name, (run.path / name).read_bytes())
+            write_whole(target / name, read_regular(run.path / name, _MOST))
         summary = {key: value for key, value in run.summary.items() if key != "seconds"}
         write_whole(target / "summary.json", json.dumps(summary, indent=2).encode() + b"\n")
         if run.updates is None:
             left_out.append(f"{run.name} has no updates.csv. Run its command again, which writes it: {run.path}.")
         else:
-            write_whole(target / "updates.csv", (run.path / "updates.csv").read_bytes())
+            write_whole(target / "updates.csv", read_regular(run.path / "updates.csv", _MOST))
     return left_out

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from experiments import presets
+from experiments.files import file_name
 from experiments.methods import METHODS, Method
 from experiments.report.read import Run
 from experiments.settings import Settings, parse_sampling
@@ -54,14 +55,14 @@ class Scenario(NamedTuple):
         ]
         parts += [f"sigma{self.size_sigma:g}"] if self.size_sigma else []
         parts += [f"{self.alpha:g}_{self.beta:g}"] if self.task == "synthetic" else []
-        return "-".join(parts).replace(":", "_") + f"-{self.num_clients}"
+        return file_name("-".join(parts).replace(":", "_") + f"-{self.num_clients}")
 
     @property
     def title(self) -> str:
         """For headings."""
         kind, amount = parse_sampling(self.sampling)
-        share = f"{100 * amount:g} % of {self.num_clients} clients a round"
-        share = share if kind == "bernoulli" else f"{amount} of {self.num_clients} clients a round"
+        share = f"{100 * amount:g} % of {self.num_clients} clients per round"
+        share = share if kind == "bernoulli" else f"{amount} of {self.num_clients} clients per round"
         sigma = f", sizes lognormal ({self.size_sigma:g})" if self.size_sigma else ""
         synthetic = f" ({self.alpha:g}, {self.beta:g})" if self.task == "synthetic" else ""
         task = self.task_title or DATA_SETS.get(self.task, self.task)
@@ -79,6 +80,7 @@ class Group:
       method: the algorithm with its variant.
       differences: values other than those of the paper's cell for that method, by field.
       planned: rounds of the preset, or those asked for where there is none.
+      same: names of folders that hold a run of these once more, in an original folder and an exported one, say.
     """
 
     runs: tuple[Run, ...]
@@ -86,6 +88,7 @@ class Group:
     method: Method
     differences: dict[str, Any]
     planned: int
+    same: tuple[str, ...] = ()
 
     @property
     def first(self) -> Run:
@@ -106,12 +109,17 @@ class Group:
     @property
     def truncation(self) -> str:
         """A remark if fewer rounds are done than planned, else nothing."""
-        return f"truncated: {self.rounds} of {self.planned} rounds" if self.rounds < self.planned else ""
+        return f"truncated: {self.rounds} of {self.planned} rounds" if self.is_truncated else ""
 
     @property
     def full_label(self) -> str:
         """The label with that remark."""
         return self.label + (f" [{self.truncation}]" if self.truncation else "")
+
+    @property
+    def is_truncated(self) -> bool:
+        """Whether fewer rounds are done than planned."""
+        return self.rounds < self.planned
 
     def mean(self, quantity: Callable[[Run], float]) -> float:
         """Over the seeds."""
@@ -157,10 +165,11 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
         found[scenario_of(run), compared_values(run), run.config.algorithm, run.rounds, planned_rounds(run)].append(run)
     groups = []
     for (scenario, _, _, _, planned), members in found.items():
-        # The same numbers twice are the same run, in an original folder and an exported one, say.
-        distinct = {(run.config.seed, *_lasting(run)): run for run in members}
-        runs_by_seed = sorted(distinct.values(), key=lambda run: run.config.seed)
-        groups.append(Group(tuple(runs_by_seed), scenario, members[0].method, _differences(members[0]), planned))
+        # The same numbers twice are the same run.
+        distinct = {(run.config.seed, *_lasting(run)): run for run in reversed(members)}
+        same = tuple(run.name for run in members if run not in distinct.values())
+        by_seed = sorted(distinct.values(), key=lambda run: (run.config.seed, run.name))
+        groups.append(Group(tuple(by_seed), scenario, members[0].method, _differences(members[0]), planned, same))
     tasks, methods = [*DATA_SETS], [*METHODS, *dict.fromkeys(g.method.key for g in groups)]
     return sorted(
         groups,
@@ -201,7 +210,10 @@ def _lasting(run: Run) -> tuple[tuple[str, Any], ...]:
 
 def _split_rank(split: str) -> tuple[int, float]:
     name, _, amount = split.partition(":")
-    return (0 if name == "iid" else 1, -float(amount or 0))
+    try:
+        return (0 if name == "iid" else 1, -float(amount or 0))
+    except ValueError:  # of a user's own task it may be anything
+        return (2, 0.0)
 
 
 def compared_values(run: Run) -> tuple[tuple[str, Any], ...]:

@@ -2,14 +2,15 @@
 
 A run's folder has `config.json` and `metrics.csv`; `summary.json` and `updates.csv` come at a run's end. All sums
 are made from `metrics.csv`, by the same function that wrote `summary.json`; of the latter only the
-final evaluation is taken. A run that still goes on can so be read as well.
+final evaluation is taken. A run that still goes on can so be read as well. No file is believed: what is missing,
+damaged or out of range is named, and its folder left out.
 """
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import json
+import math
+import os
 import pathlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -17,25 +18,28 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments import columns
-from experiments.methods import Method, is_foreign, method_of
+from experiments.methods import ALGORITHMS, Method, is_foreign, method_of
 from experiments.presets import example_preset
-from experiments.settings import Settings
+from experiments.report.stored import AGAIN, ReportError, Values, check_range, check_text, read_json, read_table
+from experiments.settings import AGGREGATORS, FIELDS, SAMPLINGS, Settings, parse_sampling
 from experiments.summary import summarize
 
-_AGAIN = "Run the experiment's command again, which writes the file anew from its store, or take the folder away."
+_NAME, _PLACE = r"[\w.]{1,100}", r"[\w.]{1,100}(:[\w.]{1,100})?"
+# What texts in a configuration are made of, beside those that are one of a list.
+_PATTERNS = {
+    "task": _PLACE, "algorithm": _PLACE, "initializer": _NAME, "uplink": r"\w+(:\d+(\.\d*)?([eE][+-]?\d+)?)?",
+    "also_count": r"[\w.:,+-]*",
+}  # fmt: skip
+_CHOICES = {"aggregator": AGGREGATORS, "l1_step": ("subgradient", "proximal")}
 _NEEDED = (columns.ROUND.name, columns.ACCURACY.name)
 # A user's own algorithm need not measure its messages or give them back to be counted.
-_NEEDED_OF_OURS = (
+_OF_OURS = (
     columns.NON_ZEROS.of(columns.UPDATE),
     columns.ENTROPY.of(columns.UPDATE),
     columns.ENTROPY.of(columns.LOCAL_MODEL),
     columns.CONTRIBUTING.name,
     columns.UPLINK.of(),
 )
-
-
-class ReportError(Exception):
-    """What was given cannot be read; the message names the file and says what to do."""
 
 
 class Updates(NamedTuple):
@@ -53,13 +57,14 @@ class Updates(NamedTuple):
     counts: np.ndarray
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Run:
     """An experiment as its folder has it.
 
     Attributes:
       name: the folder, below the one given.
       path: the folder.
+      root: the folder that was given, in or below which it was found.
       config: all values.
       method: the algorithm with its variant; of a user's own algorithm as `config.json` describes it.
       task_title: of a user's own task, else `None`.
@@ -68,6 +73,7 @@ class Run:
       parameters: d.
       num_clients, split, batch_size: as the task resolved them.
       training_set: which one, where a data set has several and the run says so; else `""`.
+      test_examples: size of the test set; `None` in folders of earlier versions.
       table: the columns of `metrics.csv`, NaN where a cell is empty.
       summary: as in `summary.json`, of the rounds in `metrics.csv`.
       updates: from `updates.csv`, if it is there.
@@ -76,6 +82,7 @@ class Run:
 
     name: str
     path: pathlib.Path
+    root: pathlib.Path
     config: Settings
     method: Method
     task_title: str | None
@@ -86,6 +93,7 @@ class Run:
     split: str
     batch_size: int
     training_set: str
+    test_examples: int | None
     table: dict[str, np.ndarray]
     summary: dict[str, Any]
     updates: Updates | None
@@ -129,74 +137,153 @@ class Run:
         return self.summary["non_zeros"] / max(self.summary["dense_elements"], 1)
 
 
+class LeftOut(NamedTuple):
+    """A folder that is no part of the report, and why."""
+
+    path: pathlib.Path
+    reason: str
+
+
 def find_runs(folders: Sequence[pathlib.Path]) -> list[Run]:
-    """Returns all runs in and below these folders, sorted by name.
+    """Returns all runs in and below these folders, sorted by name; raises `ReportError` if any cannot be read."""
+    runs, left_out = search(folders)
+    for _, reason in left_out:
+        raise ReportError(reason)
+    return runs
+
+
+def search(folders: Sequence[pathlib.Path]) -> tuple[list[Run], list[LeftOut]]:
+    """Returns all runs in and below these folders, sorted by name, and the folders that cannot be read.
 
     Raises:
-      ReportError: if a folder is not there, if no run is found, if two have the same name, or if a file is damaged.
+      ReportError: if a folder is not there, if no run is found, or if two have the same name.
     """
-    paths: dict[str, pathlib.Path] = {}
+    paths: dict[str, tuple[pathlib.Path, pathlib.Path]] = {}
+    left_out: list[LeftOut] = []
     for folder in folders:
         if not folder.is_dir():
             raise ReportError(f"{folder} is no folder. Give the folder of one run, or one with runs below it.")
-        for path in sorted({file.parent for name in ("config.json", "metrics.csv") for file in folder.rglob(name)}):
+        for path in _folders_of_runs(folder, left_out):
             name = folder.resolve().name if path == folder else path.relative_to(folder).as_posix()
-            if name in paths and paths[name].resolve() != path.resolve():
+            if name in paths and paths[name][0].resolve() != path.resolve():
                 raise ReportError(
-                    f"{paths[name]} and {path} would both be called {name!r}. Give a folder that is above both."
+                    f"{paths[name][0]} and {path} would both be called {name!r}. Give a folder that is above both."
                 )
-            paths[name] = path
-    if not paths:
+            paths[name] = path, folder
+    if not paths and not left_out:
         listed = ", ".join(map(str, folders))
         raise ReportError(
             f"No run found in {listed}: a run's folder has config.json and metrics.csv. Make one first, as with "
             f"`python run_experiment.py --preset={example_preset('digits')}`."
         )
-    return [read_run(paths[name], name) for name in sorted(paths)]
+    runs = []
+    for name, (path, root) in sorted(paths.items()):
+        try:
+            runs.append(read_run(path, name, root))
+        except ReportError as error:
+            left_out.append(LeftOut(path, str(error)))
+    return runs, left_out
 
 
-def read_run(path: pathlib.Path, name: str) -> Run:
+def read_run(path: pathlib.Path, name: str, root: pathlib.Path) -> Run:
     """Reads a run's folder; raises `ReportError` if that cannot be done."""
-    about = _read_json(path / "config.json")
+    about = read_json(path / "config.json")
     try:
-        config = Settings.from_stored(about["config"])
-        title = about["method"]["algorithm"] if is_foreign(config.algorithm) else None
-        resolved = about["resolved"]
-        fields: dict[str, Any] = dict(
-            config=config,
-            method=method_of(config.row(title), config),
-            task_title=about.get("task"),
-            preset=about["preset"],
-            assumed=tuple(about["assumed"]),
-            parameters=int(about["parameters"]),
-            num_clients=int(resolved["num_clients"]),
-            split=str(resolved["split"]),
-            batch_size=int(resolved["batch_size"]),
-            training_set=str(resolved.get("training_set", "")),
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-        raise ReportError(f"{path / 'config.json'} is damaged: {what}. {_AGAIN}") from error
-    rows = _read_metrics(path / "metrics.csv", _NEEDED + (() if is_foreign(config.algorithm) else _NEEDED_OF_OURS))
-    there = _read_json(path / "summary.json") if (path / "summary.json").exists() else {"rounds": 0}
-    if not isinstance(there.get("rounds"), int) or there["rounds"] > len(rows):
-        raise ReportError(
-            f"{path / 'metrics.csv'} has {len(rows)} rounds, summary.json says {there.get('rounds')!r}. {_AGAIN}"
-        )
-    finished = there["rounds"] == len(rows)
-    evaluation = there if finished else _last_evaluation(rows)
-    summary = summarize(rows, evaluation, int(about["parameters"]), there.get("seconds", 0.0))
-    updates = path / "updates.csv"
+        fields = _read_config(Values(about))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ReportError(f"{path / 'config.json'} is damaged: {error}. {AGAIN}") from error
+    rows = _read_metrics(path / "metrics.csv", _NEEDED + (() if is_foreign(fields["config"].algorithm) else _OF_OURS))
+    there, seconds = _read_summary(path / "summary.json", len(rows))
+    finished = there is not None
+    summary = summarize(rows, _last_evaluation(rows) if there is None else there, fields["parameters"], seconds)
     return Run(
         name=name,
         path=path,
+        root=root,
         table={name: np.array([row[name] for row in rows], dtype=float) for name in rows[0]},
         summary=summary,
         # A run that went on has the distribution of an earlier round there.
-        updates=_read_updates(updates) if finished and updates.exists() else None,
+        updates=_read_updates(path / "updates.csv") if finished and _is_there(path / "updates.csv") else None,
         finished=finished,
         **fields,
     )
+
+
+def _folders_of_runs(folder: pathlib.Path, left_out: list[LeftOut]) -> list[pathlib.Path]:
+    """All folders below that have one of a run's two files; links to folders are not followed."""
+
+    def note(error: OSError) -> None:
+        left_out.append(LeftOut(pathlib.Path(error.filename), f"{error.filename} cannot be read: {error.strerror}."))
+
+    walk = os.walk(folder, onerror=note)
+    return sorted(
+        pathlib.Path(place) for place, inner, files in walk if {*inner, *files} & {"config.json", "metrics.csv"}
+    )
+
+
+def _read_config(about: Values) -> dict[str, Any]:
+    """Returns the fields of a `Run` that `config.json` has."""
+    config = Settings.from_stored(about.mapping("config"))
+    for name in FIELDS:
+        value = getattr(config, name)
+        if isinstance(value, str):
+            check_text(name, value, _PATTERNS.get(name, ".*"))
+        if name in _CHOICES and value not in _CHOICES[name]:
+            raise ValueError(f"{name} must be one of {', '.join(_CHOICES[name])}, found {value!r}")
+    if not is_foreign(config.algorithm) and config.algorithm not in ALGORITHMS:
+        raise ValueError(
+            f"algorithm must be one of {', '.join(ALGORITHMS)} or MODULE:FUNCTION, {config.algorithm!r} found"
+        )
+    if config.uplink is not None and not 0 < float(config.uplink.partition(":")[2] or 1) < math.inf:
+        raise ValueError(f"uplink must have a step > 0, found {config.uplink!r}")
+    kind, amount = parse_sampling(config.sampling)
+    if kind not in SAMPLINGS or not 0 < amount < (1.0001 if kind == "bernoulli" else 2**63):
+        raise ValueError(f"sampling must be 'bernoulli:0.1' or 'uniform:10', say, found {config.sampling!r}")
+    title = about.inner("method").text("algorithm") if is_foreign(config.algorithm) else None
+    resolved = about.inner("resolved")
+    return dict(
+        config=config,
+        method=method_of(config.row(title), config),
+        task_title=about.optional_text("task"),
+        preset=about.optional_text("preset"),
+        assumed=about.texts("assumed", FIELDS),
+        parameters=about.integer("parameters", 1),
+        num_clients=resolved.integer("num_clients", 1),
+        split=resolved.text("split"),
+        batch_size=resolved.integer("batch_size", 1),
+        training_set=resolved.optional_text("training_set") or "",
+        test_examples=resolved.integer("test_examples", 1) if "test_examples" in resolved else None,
+    )
+
+
+def _read_metrics(path: pathlib.Path, needed: Sequence[str]) -> list[dict[str, Any]]:
+    rows = read_table(path, needed)
+    for number, row in enumerate(rows, 1):
+        if row[columns.ROUND.name] != number:
+            raise ReportError(f"{path} is damaged: line {number + 1} is of round {row[columns.ROUND.name]}. {AGAIN}")
+    for name in rows[0]:
+        if columns.is_count(name):
+            check_range(path, rows, name, 0, 2**63)
+        elif name in (columns.ACCURACY.name, columns.AVERAGE_ACCURACY.name):
+            check_range(path, rows, name, 0, 1)
+    return rows
+
+
+def _read_summary(path: pathlib.Path, rounds: int) -> tuple[dict[str, Any] | None, float]:
+    """The evaluation after the last round, `None` for a run that goes on, and the seconds of training."""
+    if not _is_there(path):
+        return None, 0.0
+    stored = Values(read_json(path))
+    try:
+        done = stored.integer("rounds", 0)
+        names = (columns.ACCURACY.name, columns.AVERAGE_ACCURACY.name)
+        evaluation = {name: value for name in names if (value := stored.share(name)) is not None}
+        seconds = stored.seconds()
+    except ValueError as error:
+        raise ReportError(f"{path} is damaged: {error}. {AGAIN}") from error
+    if done > rounds:
+        raise ReportError(f"{path.with_name('metrics.csv')} has {rounds} rounds, summary.json says {done}. {AGAIN}")
+    return (evaluation if done == rounds else None), seconds
 
 
 def _last_evaluation(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -204,67 +291,21 @@ def _last_evaluation(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return columns.evaluation(evaluated[-1]) if evaluated else {}
 
 
-def _read_text(path: pathlib.Path) -> str:
-    try:
-        return path.read_text()
-    except FileNotFoundError:
-        raise ReportError(f"{path} is missing, which a run's folder must have. {_AGAIN}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ReportError(f"{path} cannot be read: {error}. {_AGAIN}") from error
-
-
-def _read_json(path: pathlib.Path) -> dict[str, Any]:
-    try:
-        content = json.loads(_read_text(path))
-    except json.JSONDecodeError as error:
-        raise ReportError(f"{path} is damaged: it is not JSON ({error}). {_AGAIN}") from error
-    if not isinstance(content, dict):
-        raise ReportError(f"{path} is damaged: an object is expected, found {type(content).__name__}. {_AGAIN}")
-    return content
-
-
-def _read_rows(path: pathlib.Path) -> tuple[list[str], list[list[str]]]:
-    """Returns the names of the columns and the rows; all rows are of the same length."""
-    header, *rows = [*csv.reader(_read_text(path).splitlines())] or [[]]
-    for number, row in enumerate(rows, 2):
-        if len(row) != len(header):
-            raise ReportError(f"{path} is damaged: line {number} has {len(row)} fields of {len(header)}. {_AGAIN}")
-    return header, rows
-
-
-def _read_metrics(path: pathlib.Path, needed: Sequence[str]) -> list[dict[str, Any]]:
-    header, rows = _read_rows(path)
-    if not rows:
-        raise ReportError(f"{path} has no round yet. Wait for the first, or take the folder away.")
-    missing = [name for name in needed if name not in header]
-    if missing:
-        raise ReportError(f"{path} has no column {missing[0]!r}. {_AGAIN}")
-    found = []
-    for number, row in enumerate(rows, 1):
-        values = {name: _number(path, number + 1, name, text) for name, text in zip(header, row, strict=True)}
-        if values[columns.ROUND.name] != number:
-            raise ReportError(
-                f"{path} is damaged: line {number + 1} is of round {values[columns.ROUND.name]}. {_AGAIN}"
-            )
-        found.append(values)
-    return found
-
-
-def _number(path: pathlib.Path, line: int, column: str, text: str) -> float | int | None:
-    if not text:
-        return None
-    try:
-        return int(text) if text.lstrip("-").isdigit() else float(text)
-    except ValueError:
-        raise ReportError(f"{path} is damaged: {text!r} in column {column!r} of line {line}. {_AGAIN}") from None
-
-
 def _read_updates(path: pathlib.Path) -> Updates:
-    header, rows = _read_rows(path)
-    if header != ["lower", "upper", "count"] or len(rows) < 2:
-        raise ReportError(f"{path} is damaged: columns lower, upper, count and some rows are expected. {_AGAIN}")
-    table = np.array([[_number(path, i, name, text) for name, text in zip(header, row, strict=True)]
-                      for i, row in enumerate(rows, 2)], dtype=float)  # fmt: skip
-    if table[0, 1] != 0 or not np.all(np.isfinite(table[:, [0, 2]])):
-        raise ReportError(f"{path} is damaged: the first row must count the zeros, from 0 to 0. {_AGAIN}")
-    return Updates(int(table[0, 2]), table[1:, 0], table[1:, 1], table[1:, 2])
+    rows = read_table(path)
+    if [*rows[0]] != ["lower", "upper", "count"] or len(rows) < 3:
+        raise ReportError(f"{path} is damaged: columns lower, upper, count and some rows are expected. {AGAIN}")
+    lower, upper, counts = np.array([[*row.values()] for row in rows], dtype=float).T
+    if lower[0] != 0 or upper[0] != 0:
+        raise ReportError(f"{path} is damaged: the first row must count the zeros, from 0 to 0. {AGAIN}")
+    if not (np.all(lower[1:] == upper[:-1]) and np.all(lower[2:] > lower[1:-1]) and upper[-1] > lower[-1]):
+        raise ReportError(f"{path} is damaged: each row must begin where the one before it ends. {AGAIN}")
+    check_range(path, rows, "count", 0, 2**63)
+    if not np.isfinite(counts).all():
+        raise ReportError(f"{path} is damaged: a count is missing. {AGAIN}")
+    return Updates(int(counts[0]), lower[1:], upper[1:], counts[1:])
+
+
+def _is_there(path: pathlib.Path) -> bool:
+    """Whether there is anything of that name, be it a link to nowhere."""
+    return os.path.lexists(path)

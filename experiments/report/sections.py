@@ -1,102 +1,129 @@
-"""The parts of the page, each with what it shows, the commands that made it, or a sentence on what is missing."""
+"""The parts of the page, each with what it shows, the commands that made it, and what it does not show and why."""
 
 from __future__ import annotations
 
 import collections
+import shlex
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from experiments import methods
 from experiments.columns import DRIFT, EPSILON
 from experiments.methods import ELASTIC_NET, PROXIMAL_STEP, Method
 from experiments.report import figures, page, paper, tables, texts
 from experiments.report.commands import commands_of, data_flags
 from experiments.report.drawing import Draw, render
-from experiments.report.groups import Group, Scenario, by_scenario, compared_values, main_groups
+from experiments.report.groups import Group, Scenario, by_scenario, compared_values
+from experiments.report.html import NOTHING, Html
 from experiments.report.page import Section
+from experiments.report.read import LeftOut
+from experiments.report.telling import into_pictures, labels_of
+from experiments.report.verdict import is_measured, lead_groups, verdict
 
 SplitCounts = Callable[[Group], np.ndarray | str]
 """Examples by client and class of a scenario, or why they cannot be had."""
 
 
 class Builder:
-    """Makes the sections, and keeps the pictures for files of their own."""
+    """Makes the parts of the page, and keeps the pictures for files of their own."""
 
     def __init__(self, groups: Sequence[Group], report_command: str, split_counts: SplitCounts | None) -> None:
         """Initializes the builder.
 
         Args:
-          groups: all there are.
+          groups: all there are, at least one.
           report_command: the command that makes the report.
           split_counts: for pictures of the splits, `None` for none.
         """
         self._groups, self._command, self._split_counts = groups, report_command, split_counts
         self._scenarios = by_scenario(groups)
+        self._nothing: list[str] = []
         self.pictures: dict[str, bytes] = {}
 
+    def lead(self) -> list[Html]:
+        """Returns what is seen first: the verdict, and the picture that shows it."""
+        parts = [page.paragraph(verdict(self._groups), "verdict")]
+        groups = lead_groups(self._groups)
+        if groups:
+            picture = render(figures.draw_lead(groups))
+            self.pictures["main.png"] = picture.light
+            parts.append(page.figure(picture, f"{groups[0].scenario.title}. {_alt(groups)}", texts.LEAD))
+        runs = sum(len(group.runs) for group in self._groups)
+        return [*parts, page.paragraph(texts.INTRODUCTION.format(runs=runs), "soft")]
+
     def sections(self) -> list[Section]:
-        """Returns all sections, in the order of the page."""
+        """Returns all sections, in the order of the page; those for which there are no runs are empty."""
         cells = paper.read_cells()
         return [
             self._short(),
+            self._accuracy(),
+            self._pareto(),
+            self._l1(),
+            self._updates(),
             *(self._paper_table(number, [cell for cell in cells if cell.table == number]) for number in (2, 3, 4)),
             self._hyperparameters(),
-            self._accuracy(),
-            self._updates(),
-            self._l1(),
-            self._pareto(),
-            self._splits(),
             self._drift(),
             self._privacy(),
+            self._splits(),
             self._all_runs(),
         ]
 
+    def end(self, left_out: Sequence[LeftOut]) -> list[Html]:
+        """Returns what the report does not show and why; called after `sections`."""
+        twice = [texts.TWICE.format(name=name) for group in self._groups for name in group.same]
+        parts = [page.paragraph(texts.UNREADABLE, "missing"), page.listing([why for _, why in left_out])]
+        parts = (parts if left_out else []) + ([page.listing(twice)] if twice else [])
+        if self._nothing:
+            parts.append(page.paragraph(f"There are no runs for: {'; '.join(self._nothing)}.", "missing"))
+        return parts
+
     def _short(self) -> Section:
-        table = tables.short_table(self._groups)
-        return Section("short", "In short", [page.paragraph(texts.SHORT), table or _missing(texts.NO_PAIR)])
+        section = Section("short", "In short")
+        paired = tables.pairs_of(self._groups)
+        if paired:
+            section.parts = [page.paragraph(texts.SHORT), tables.short_table(self._groups)]
+            have = {group for group, _ in paired}
+            alone = [g for g in self._groups if g.method.variant is ELASTIC_NET and g not in have]
+            if alone:
+                names = "; ".join(f"{g.scenario.title}: {g.full_label}" for g in alone)
+                section.parts.append(page.paragraph(texts.NOT_PAIRED.format(count=len(alone), names=names), "missing"))
+        return self._or_nothing(section, texts.NO_PAIR)
 
     def _paper_table(self, number: int, cells: Sequence[paper.Cell]) -> Section:
         title, text = texts.PAPER_TABLES[number]
-        section = Section(f"table-{number}", title, [page.paragraph(text)])
+        section = Section(f"table-{number}", title)
         comparisons = paper.compare(cells, self._groups)
+        missing = tables.missing_cells(cells, comparisons)
         if comparisons:
             made_by = self._made_by([item.group for item in comparisons])
-            section.parts += [tables.paper_table(comparisons), page.paragraph(texts.ACCURACIES, "soft"), made_by]
-        missing = tables.missing_cells(cells, comparisons)
-        section.parts += [_missing(missing)] if missing else []
-        return section
+            table = tables.paper_table(comparisons)
+            section.parts = [page.paragraph(text), table, page.paragraph(texts.ACCURACIES, "soft"), made_by]
+            section.parts += [page.paragraph(missing, "missing")] if missing else []
+        example = cells[0].preset if cells else ""
+        return self._or_nothing(section, f"its settings, as `python run_experiment.py --preset={example}` makes them")
 
     def _hyperparameters(self) -> Section:
         table = tables.hyperparameter_table(self._groups)
         section = Section("table-5", "Table 5: hyperparameters")
-        if table:
-            section.parts += [table, page.paragraph(texts.HYPERPARAMETERS, "soft"), page.commands([self._command])]
-        return _or_missing(section, texts.NO_HYPERPARAMETERS)
+        if table != NOTHING:
+            section.parts = [table, page.paragraph(texts.HYPERPARAMETERS, "soft"), page.commands([self._command])]
+        return self._or_nothing(section, texts.NO_HYPERPARAMETERS)
 
     def _accuracy(self) -> Section:
         section = Section("figure-1", "Figure 1: accuracy by round, and by megabytes sent")
-        for scenario, groups in self._scenarios.items():
-            shown = [group for group in main_groups(groups) if np.isfinite(group.first.accuracies).any()]
-            if shown:
-                caption = texts.FIGURE_1 + (texts.SHADED if _several_seeds(shown) else "")
-                self._figure(section, scenario, "figure_1", figures.draw_accuracy(shown), shown, caption)
-        return _or_missing(section, texts.NO_FIGURE_1)
+        self._curves(
+            section, "figure_1", figures.draw_accuracy, lambda g: bool(np.isfinite(g.first.accuracies).any()),
+            texts.FIGURE_1, texts.NOT_EVALUATED,
+        )  # fmt: skip
+        return self._or_nothing(section, texts.NO_FIGURE_1)
 
     def _updates(self) -> Section:
         section = Section("figure-2", "Figure 2: distribution of the updates")
-        without: list[str] = []
-        for scenario, groups in self._scenarios.items():
-            found = {group.method.key: group for group in reversed(main_groups(groups))}
-            own = [key for key in reversed(found) if key not in methods.METHODS]
-            wanted = [found[key] for key in (*methods.FIGURE_2, *own) if key in found]
-            shown = [group for group in wanted if group.first.updates]
-            without += [group.first.name for group in wanted if not group.first.updates]
-            if shown:
-                self._figure(section, scenario, "figure_2", figures.draw_updates(shown), shown, texts.FIGURE_2)
-        if without:
-            section.parts.append(_missing(texts.NO_UPDATES.format(runs=", ".join(without))))
-        return _or_missing(section, texts.NO_FIGURE_2)
+        self._curves(
+            section, "figure_2", figures.draw_updates, lambda g: figures.updates_of(g) is not None,
+            texts.FIGURE_2, texts.NO_UPDATES,
+        )  # fmt: skip
+        return self._or_nothing(section, texts.NO_FIGURE_2)
 
     def _l1(self) -> Section:
         section = Section("l1", "What l1 does, and what the threshold does")
@@ -107,66 +134,83 @@ class Builder:
                 name = f"l1_{algorithm.number or algorithm.key}"
                 table = tables.l1_table(shown)
                 self._figure(section, scenario, name, figures.draw_l1(studies), shown, texts.L1, table)
-        return _or_missing(section, texts.NO_L1)
+        return self._or_nothing(section, texts.NO_L1)
 
     def _pareto(self) -> Section:
         section = Section("pareto", "Accuracy against bytes")
         for scenario, groups in self._scenarios.items():
-            shown = [g for g in groups if np.isfinite([(run.accuracy, run.bytes_sent) for run in g.runs]).all()]
+            shown = [group for group in groups if is_measured(group)]
             if len(shown) > 1:
                 caption = texts.PARETO + (texts.BARS if _several_seeds(shown) else "")
                 table = tables.pareto_table(shown)
                 self._figure(section, scenario, "pareto", figures.draw_pareto(shown), shown, caption, table)
-        return _or_missing(section, texts.NO_PARETO)
+                _name_absent(section, groups, shown, texts.NOT_MEASURED)
+        return self._or_nothing(section, texts.NO_PARETO)
 
     def _splits(self) -> Section:
         section = Section("splits", "Splits: clients by classes")
         if self._split_counts is None:
-            return _or_missing(section, texts.NO_SPLITS)
+            return self._or_nothing(section, texts.NO_SPLITS)
         drawn = set()
         for scenario, groups in self._scenarios.items():
+            seeds = sorted({run.config.seed for group in groups for run in group.runs})
             split = scenario._replace(sampling="")  # who takes part in a round makes no other split
             if split in drawn:
                 continue
             drawn.add(split)
-            seed = groups[0].first.config.seed
-            command = _split_command(scenario, seed)
+            command = _split_command(scenario, seeds[0])
             counts = self._split_counts(groups[0])
             if isinstance(counts, str):
-                section.parts.append(_missing(f"{scenario.title}: {counts} With the data, `{command}` draws it."))
-            else:
-                caption = texts.SPLIT.format(
-                    examples=counts.sum(), classes=counts.shape[1], clients=len(counts), seed=seed
-                )
-                draw = figures.draw_split(counts)
-                self._figure(section, scenario, "split", draw, [], caption, commands=[command])
+                text = f"{scenario.title}: {counts} With the data, `{command}` draws it."
+                section.parts.append(page.paragraph(text, "missing"))
+                continue
+            caption = texts.SPLIT.format(
+                examples=counts.sum(), classes=counts.shape[1], clients=len(counts), seed=seeds[0]
+            )
+            if len(seeds) > 1:
+                caption += f" Those of seeds {', '.join(map(str, seeds[1:]))} are not drawn: they are of the same kind."
+            draw = figures.draw_split(counts)
+            self._figure(section, scenario, "split", draw, [], caption, commands=[command])
         return section
 
     def _drift(self) -> Section:
         section = Section("drift", "Drift")
-        for scenario, groups in self._scenarios.items():
-            shown = [group for group in main_groups(groups) if DRIFT.name in group.first.table]
-            if shown:
-                self._figure(section, scenario, "drift", figures.draw_drift(shown), shown, texts.DRIFT, small=True)
-        return _or_missing(section, texts.NO_DRIFT)
+        self._curves(
+            section, "drift", figures.draw_drift, lambda g: all(DRIFT.name in run.table for run in g.runs),
+            texts.DRIFT, texts.NOT_CORRECTED,
+        )  # fmt: skip
+        return self._or_nothing(section, texts.NO_DRIFT)
 
     def _privacy(self) -> Section:
         section = Section("privacy", "Privacy spent")
         for scenario, groups in self._scenarios.items():
-            shown = [group for group in groups if EPSILON.name in group.first.table]
-            if shown:
+            private = [group for group in groups if all(EPSILON.name in run.table for run in group.runs)]
+            for shown in into_pictures(private):
                 draw, table = figures.draw_epsilon(shown), tables.dp_table(shown)
                 self._figure(section, scenario, "dp", draw, shown, texts.PRIVACY, table, small=True)
-        return _or_missing(section, texts.NO_PRIVACY)
+        return self._or_nothing(section, texts.NO_PRIVACY)
 
     def _all_runs(self) -> Section:
         table = tables.all_runs_table(self._groups)
         parts = [table, page.paragraph(texts.ALL_RUNS, "soft"), page.commands([self._command])]
         return Section("runs", "All runs", parts)
 
+    def _curves(
+        self, section: Section, name: str, draw: Callable[[Sequence[Group]], Draw], has: Callable[[Group], bool],
+        caption: str, why: str,
+    ) -> None:  # fmt: skip
+        """Draws every group that has what a picture shows, in as many pictures as it takes, and names the others."""
+        for scenario, groups in self._scenarios.items():
+            shown = [group for group in groups if has(group)]
+            for part in into_pictures(shown):
+                text = caption + (texts.SHADED if _several_seeds(part) and name != "figure_2" else "")
+                self._figure(section, scenario, name, draw(part), part, text)
+            if shown:
+                _name_absent(section, groups, shown, why)
+
     def _figure(
         self, section: Section, scenario: Scenario, name: str, draw: Draw, groups: Sequence[Group],
-        caption: str, table: str = "", commands: Sequence[str] = (), small: bool = False,
+        caption: str, table: Html = NOTHING, commands: Sequence[str] = (), small: bool = False,
     ) -> None:  # fmt: skip
         picture = render(draw)
         stem = f"{name}-{scenario.slug}"
@@ -175,14 +219,20 @@ class Builder:
         self.pictures[file] = picture.light
         alt = f"{section.title}. {scenario.title}." + (f" {_alt(groups)}" if groups else "")
         section.parts += [
-            page.heading(scenario.title), page.figure(picture, alt, caption, small), table,
+            page.heading(scenario.title + (f" ({again + 1})" if again else "")),
+            page.figure(picture, alt, caption, small), table,
             page.commands([*commands, self._command]) if commands else self._made_by(groups),
         ]  # fmt: skip
 
-    def _made_by(self, groups: Sequence[Group]) -> str:
-        runs = list(dict.fromkeys(run.name for group in groups for run in group.runs))
-        by_name = {run.name: run for group in groups for run in group.runs}
-        return page.commands([*commands_of([by_name[name] for name in runs]), self._command])
+    def _made_by(self, groups: Sequence[Group]) -> Html:
+        runs = {run.name: run for group in groups for run in group.runs}
+        return page.commands([*commands_of(list(runs.values())), self._command])
+
+    def _or_nothing(self, section: Section, needed: str) -> Section:
+        """The section; if it is empty, what it needs is named at the end of the page."""
+        if not section.parts:
+            self._nothing.append(f"{section.title} ({needed})")
+        return section
 
 
 def l1_studies(groups: Sequence[Group]) -> list[list[figures.Study]]:
@@ -206,20 +256,18 @@ def l1_studies(groups: Sequence[Group]) -> list[list[figures.Study]]:
                     text = f"{step}, " + (f"threshold {threshold:g}" if threshold else "no threshold")
                     method = Method(algorithm, ELASTIC_NET if step == "subgradient" else PROXIMAL_STEP)
                     line.sort(key=lambda g: g.first.config.l1)
-                    studies.append(figures.Study(f"{Method(algorithm, ELASTIC_NET).title}, {text}", method, line))
+                    label = f"{Method(algorithm, ELASTIC_NET).title}, {text}"
+                    studies.append(figures.Study(label, method, line))
         if any(len(study.groups) > 1 for study in studies):
             found.append(studies)
     return found
 
 
-def _missing(text: str) -> str:
-    return page.paragraph(text, "missing")
-
-
-def _or_missing(section: Section, text: str) -> Section:
-    """The section, with a sentence on what is missing if it has nothing else."""
-    section.parts = section.parts or [_missing(text)]
-    return section
+def _name_absent(section: Section, groups: Sequence[Group], shown: Sequence[Group], why: str) -> None:
+    """Says which groups of a scenario are in none of its pictures."""
+    absent = [label for group, label in labels_of(groups).items() if group not in shown]
+    if absent:
+        section.parts.append(page.paragraph(f"Not drawn, since {why}: {'; '.join(absent)}.", "missing"))
 
 
 def _several_seeds(groups: Sequence[Group]) -> bool:
@@ -229,16 +277,18 @@ def _several_seeds(groups: Sequence[Group]) -> bool:
 def _alt(groups: Sequence[Group]) -> str:
     """What a picture shows, for those who do not see it: the ends of its curves."""
     ends = [
-        f"{g.full_label}: {100 * g.mean(lambda r: r.accuracy):.2f} % after {g.mean(figures.megabytes_sent):.1f} MB"
-        for g in groups
+        f"{label}: {100 * g.mean(lambda r: r.accuracy):.2f} % after {g.mean(figures.megabytes_sent):.1f} MB"
+        for g, label in labels_of(groups).items()
     ]
     return "At the end " + "; ".join(ends) + "."
 
 
 def _split_command(scenario: Scenario, seed: int) -> str:
-    given = {"task": scenario.task, "split": scenario.split, "num_clients": scenario.num_clients}
+    given: dict[str, object] = {"task": scenario.task, "split": scenario.split, "num_clients": scenario.num_clients}
     given |= {"size_sigma": f"{scenario.size_sigma:g}"} if scenario.size_sigma else {}
     given |= {"alpha": scenario.alpha, "beta": scenario.beta} if scenario.task == "synthetic" else {}
     given |= {"seed": seed} if seed else {}
     given |= data_flags(scenario.training_set)
-    return " ".join(["python -m experiments.show_split", *(f"--{name}={value}" for name, value in given.items())])
+    return shlex.join(
+        ["python", "-m", "experiments.show_split", *(f"--{name}={value}" for name, value in given.items())]
+    )

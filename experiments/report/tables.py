@@ -1,8 +1,9 @@
-"""The tables of a report, as HTML."""
+"""The tables of a report."""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Sequence
 
@@ -10,10 +11,11 @@ from experiments import columns
 from experiments.methods import ELASTIC_NET
 from experiments.report import page, paper
 from experiments.report.commands import command_of
-from experiments.report.figures import megabytes_sent, pareto_points
-from experiments.report.groups import DATA_SETS, Group, by_scenario, format_value, main_groups, split_title
-from experiments.report.pareto import pareto_front
+from experiments.report.figures import front_of, megabytes_sent
+from experiments.report.groups import DATA_SETS, Group, by_scenario, compared_values, format_value, split_title
+from experiments.report.html import NOTHING, Content, Html, element, join
 from experiments.report.read import Run
+from experiments.report.telling import labels_of
 
 # Of Table 5: the field, its column, and the paper's column.
 _PENALTIES = (("l1", "lambda1"), ("l2", "lambda2"), ("threshold", "epsilon"))
@@ -33,10 +35,10 @@ def accuracy(group: Group) -> str:
     return with_spread(group, lambda run: 100 * run.accuracy, 2)
 
 
-def name_of(group: Group, label: str | None = None) -> str:
+def name_of(group: Group, label: str | None = None) -> Html:
     """The label, and in how far the runs are truncated."""
-    mark = f'<br/><span class="warn">{page.escape(group.truncation)}</span>' if group.truncation else ""
-    return page.escape(group.label if label is None else label) + mark
+    mark = [element("br"), element("span", group.truncation, class_="warn")] if group.truncation else []
+    return join([group.label if label is None else label, *mark])
 
 
 def fewer(a: float, b: float) -> str:
@@ -44,31 +46,55 @@ def fewer(a: float, b: float) -> str:
     return f"{a / b:.2f}" if a and b and math.isfinite(a / b) else "-"
 
 
-def short_table(groups: Sequence[Group]) -> str:
-    """Each algorithm with the elastic net against what it was added to; empty if there is no such pair."""
-    rows: list[Sequence[str] | str] = []
-    for scenario, members in by_scenario(groups).items():
-        found = {group.method.key: group for group in main_groups(members) if not group.differences}
-        lines = []
-        for b in found.values():
-            a = found.get(b.method.baseline.key) if b.method.variant is ELASTIC_NET and b.method.baseline else None
-            if a is not None and a.rounds == b.rounds:
-                lines.append([
-                    name_of(b), page.escape(a.method.title),
-                    fewer(a.mean(lambda r: r.summary["non_zeros"]), b.mean(lambda r: r.summary["non_zeros"])),
-                    fewer(a.mean(megabytes_sent), b.mean(megabytes_sent)),
-                    accuracy(b), accuracy(a),
-                    f"{100 * (b.mean(lambda r: r.accuracy) - a.mean(lambda r: r.accuracy)):+.2f}",
-                ])  # fmt: skip
-        rows += [scenario.title, *lines] if lines else []
+def pairs_of(groups: Sequence[Group]) -> list[tuple[Group, Group]]:
+    """Returns each group with an elastic net beside the group without that it is to be compared with.
+
+    That has equally many rounds, and the same values but for the penalties and the codec.
+    """
+    found = []
+    for members in by_scenario(groups).values():
+        for group in members:
+            if group.method.variant is ELASTIC_NET and group.method.baseline:
+                alike = [other for other in members if _is_baseline(other, group)]
+                # Of several the one with the same l2, or with that of the paper.
+                alike.sort(key=lambda other: (other.first.config.l2 != group.first.config.l2, len(other.differences)))
+                found += [(group, alike[0])] if alike else []
+    return found
+
+
+def _is_baseline(other: Group, group: Group) -> bool:
+    there, here = (
+        [item for item in compared_values(g.first) if item[0] not in ("l1", "l2", "threshold", "l1_step", "uplink")]
+        for g in (other, group)
+    )
+    plain = other.first.config.uplink in (None, "lossless")
+    alike = other.method == group.method.baseline and other.rounds == group.rounds
+    return alike and plain and there == here
+
+
+def short_table(groups: Sequence[Group]) -> Html:
+    """Each algorithm with the elastic net against what it was added to; nothing if there is no such pair."""
+    rows: list[Sequence[Content] | str] = []
+    for scenario, pairs in itertools.groupby(pairs_of(groups), key=lambda pair: pair[0].scenario):
+        listed = [*pairs]
+        labels = labels_of([group for group, _ in listed])
+        rows.append(scenario.title)
+        for b, a in listed:
+            rows.append([
+                name_of(b, labels[b].partition(" [")[0]), a.label,
+                fewer(a.mean(lambda r: r.summary["non_zeros"]), b.mean(lambda r: r.summary["non_zeros"])),
+                fewer(a.mean(megabytes_sent), b.mean(megabytes_sent)),
+                accuracy(b), accuracy(a),
+                f"{100 * (b.mean(lambda r: r.accuracy) - a.mean(lambda r: r.accuracy)):+.2f}",
+            ])  # fmt: skip
     header = ["method", "against", "times fewer non-zeros", "times fewer bytes", "accuracy, %", "against, %", "points"]
-    return page.table(header, rows, (0, 1)) if rows else ""
+    return page.table(header, rows, (0, 1)) if rows else NOTHING
 
 
-def paper_table(comparisons: Sequence[paper.Comparison]) -> str:
+def paper_table(comparisons: Sequence[paper.Comparison]) -> Html:
     """Figures of one of Tables 2 to 4 beside this project's, with notes."""
     notes = page.Notes()
-    rows: list[Sequence[str] | str] = []
+    rows: list[Sequence[Content] | str] = []
     place = None
     for item in comparisons:
         cell, group = item.cell, item.group
@@ -76,23 +102,23 @@ def paper_table(comparisons: Sequence[paper.Comparison]) -> str:
             place = (cell.data_set, cell.split)
             rows.append(f"{cell.data_set}, {split_title(cell.split.replace('_', ':'))}, {cell.rounds} rounds")
         scale = 100.0 if cell.table == 2 else 1.0
-        equal = ' <span class="good">as printed</span>' if cell.agrees(item.here) else ""
+        equal: list[Content] = [" ", element("span", "as printed", class_="good")] if cell.agrees(item.here) else []
         digits = 1 if cell.table == 2 else 3
-        ratio = "-" if item.ratio is None else f"{item.ratio:.3f}{equal}"
+        ratio: Content = "-" if item.ratio is None else join([f"{item.ratio:.3f}", *equal])
         rows.append([
             name_of(group, cell.name), cell.printed, with_spread(group, cell.here, 2), ratio,
             f"{scale * cell.scale:.{digits}f}", with_spread(group, cell.scale_here, digits, scale),
             accuracy(group), notes.marks(item.notes),
         ])  # fmt: skip
-    what = "share, %" if comparisons[0].cell.table == 2 else "a round"
+    what = "share, %" if comparisons[0].cell.table == 2 else "per round"
     header = ["method", "paper", "here", "here / paper", f"{what}: paper", f"{what}: here", "accuracy here, %", "notes"]
-    return page.table(header, rows) + notes.html()
+    return join([page.table(header, rows), notes.html()])
 
 
-def hyperparameter_table(groups: Sequence[Group]) -> str:
-    """Table 5's values as they were used, with * at what the paper does not give; empty without the paper's methods."""
+def hyperparameter_table(groups: Sequence[Group]) -> Html:
+    """Table 5's values as they were used, with * at what the paper does not give; nothing without its methods."""
     published = paper.read_hyperparameters()
-    rows: list[Sequence[str] | str] = []
+    rows: list[Sequence[Content] | str] = []
     seen: set[tuple[str, ...]] = set()
     for group in groups:
         data_set, run = DATA_SETS.get(group.scenario.task, ""), group.first
@@ -101,7 +127,7 @@ def hyperparameter_table(groups: Sequence[Group]) -> str:
             continue
         values = dataclasses.asdict(run.config)
         printed = published.get((data_set, group.method.key), {})
-        cells = [page.escape(data_set), page.escape(group.method.title)]
+        cells = [data_set, group.method.title]
         for field, column in _PENALTIES:
             there = printed.get(column, "")
             cells.append(_penalty(values[field], there))
@@ -112,7 +138,7 @@ def hyperparameter_table(groups: Sequence[Group]) -> str:
             rows.append(cells)
     more = [name.replace("_", " ") for name in _MORE]
     header = ["data set", "method", "λ₁ (l1)", "λ₂ (l2)", "ε (threshold)", "batch", *more]
-    return page.table(header, rows, (0, 1)) if rows else ""
+    return page.table(header, rows, (0, 1)) if rows else NOTHING
 
 
 def _penalty(value: float, printed: str) -> str:
@@ -121,9 +147,9 @@ def _penalty(value: float, printed: str) -> str:
     return format_value(value) + ("" if float(printed) == value else f" (paper {printed})")
 
 
-def l1_table(groups: Sequence[Group]) -> str:
+def l1_table(groups: Sequence[Group]) -> Html:
     """Accuracy and sparsity by lambda_1."""
-    rows = [
+    rows: list[Sequence[Content] | str] = [
         [
             name_of(group), format_value(group.first.config.l1), format_value(group.first.config.threshold),
             accuracy(group), with_spread(group, lambda r: 100 * r.non_zero_share, 2),
@@ -135,11 +161,10 @@ def l1_table(groups: Sequence[Group]) -> str:
     return page.table(header, rows)
 
 
-def pareto_table(groups: Sequence[Group]) -> str:
+def pareto_table(groups: Sequence[Group]) -> Html:
     """The points of the Pareto picture, by their numbers."""
-    points = pareto_points(groups)
-    front = set(pareto_front(points))
-    rows = [
+    front = set(front_of(groups))
+    rows: list[Sequence[Content] | str] = [
         [
             str(i + 1), name_of(group), "yes" if i in front else "", with_spread(group, megabytes_sent, 2),
             fewer(group.mean(lambda r: r.dense_bytes), group.mean(lambda r: r.bytes_sent)), accuracy(group),
@@ -151,9 +176,9 @@ def pareto_table(groups: Sequence[Group]) -> str:
     return page.table(header, rows, (1, 2))
 
 
-def dp_table(groups: Sequence[Group]) -> str:
+def dp_table(groups: Sequence[Group]) -> Html:
     """What privacy was spent for which accuracy."""
-    rows = []
+    rows: list[Sequence[Content] | str] = []
     for group in groups:
         c = group.first.config
         private = "no: its noise can be repeated" if c.dp_test_seed is not None else "yes"
@@ -165,9 +190,9 @@ def dp_table(groups: Sequence[Group]) -> str:
     return page.table(header, rows, (0, 6))
 
 
-def all_runs_table(groups: Sequence[Group]) -> str:
+def all_runs_table(groups: Sequence[Group]) -> Html:
     """Every run, with its command."""
-    rows: list[Sequence[str] | str] = []
+    rows: list[Sequence[Content] | str] = []
     for scenario, members in by_scenario(groups).items():
         rows.append(scenario.title)
         for group in members:
@@ -177,11 +202,11 @@ def all_runs_table(groups: Sequence[Group]) -> str:
                     for name, value in run.summary.items() if (codec := columns.codec_of(name)) is not None
                 ]  # fmt: skip
                 rows.append([
-                    name_of(group), page.escape(run.name), str(run.config.seed), str(run.rounds),
+                    name_of(group), run.name, str(run.config.seed), str(run.rounds),
                     "-" if math.isnan(run.accuracy) else f"{100 * run.accuracy:.2f}", f"{run.summary['non_zeros']:,}",
                     fewer(run.summary["dense_elements"], run.summary["non_zeros"]), _megabytes(run),
-                    fewer(run.dense_bytes, run.bytes_sent), page.escape("; ".join(counted)),
-                    f"<code>{page.escape(command_of(run))}</code>",
+                    fewer(run.dense_bytes, run.bytes_sent), "; ".join(counted),
+                    element("code", command_of(run)),
                 ])  # fmt: skip
     header = [
         "method", "folder", "seed", "rounds", "accuracy, %", "non-zeros", "times fewer", "MB sent", "times fewer",

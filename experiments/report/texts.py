@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from experiments import methods
 from experiments.methods import ELASTIC_NET, METHODS
 from experiments.presets import example_preset
 
 TITLE = "FedElasticNet: what is sent, and what it comes to"
+LEAD = (
+    "Test accuracy by megabytes that clients sent, encoded as they would be on the wire: further left is cheaper, "
+    "further up is better."
+)
 INTRODUCTION = (
     "{runs} runs of FedElasticNet (Kim, Woo, Seo and Kim, ICLR 2023) and of the methods it is added to, beside the "
     "paper's figures. Every number comes from the runs' metrics.csv. Below each table and picture stand the "
-    "commands that make its runs and this page."
+    "commands that make its runs, in their folders, and this page."
 )
 SHORT = (
-    "Each algorithm of the paper against the method it is added to, with the paper's penalties and equally many "
-    "rounds. Bytes are of messages really encoded, without loss, for both."
+    "Each algorithm with an elastic net against the same without it: equally many rounds, all else alike. Bytes are of "
+    "messages really encoded; without loss unless a codec (uplink) is named."
 )
+NOT_PAIRED = "Of {count} settings with an elastic net there is no run without it to compare with: {names}."
 _PAIRS = [(m.baseline.title, m.title) for m in METHODS.values() if m.variant is ELASTIC_NET and m.baseline]
-NO_PAIR = (
-    "There is no pair of runs of equally many rounds: "
-    + ", ".join(f"{plain} and {sparse}" for plain, sparse in _PAIRS)
-    + "."
-)
+NO_PAIR = "pairs of equally many rounds, such as " + ", ".join(f"{plain} and {sparse}" for plain, sparse in _PAIRS)
 _ENTROPY = (
-    "Entropy in bits a parameter of a histogram with bins of 0.01 (by truncation), mean over the participants, "
-    "summed over all rounds; beside it the mean of a round."
+    "Entropy in bits per parameter of a histogram with bins of 0.01 (by truncation), mean over the participants, "
+    "summed over all rounds; beside it the mean per round."
 )
 PAPER_TABLES = {
     2: (
@@ -44,56 +44,60 @@ HYPERPARAMETERS = (
     " or was given by a flag. A dash: the method has none. Where the paper's figure is another one it stands in"
     " brackets."
 )
-NO_HYPERPARAMETERS = "No run has the paper's values of one of its data sets."
+NO_HYPERPARAMETERS = "runs with the paper's values on one of its data sets"
 FIGURE_1 = (
     "Test accuracy by round and, which the paper does not show, by megabytes that clients really sent, encoded "
-    "without loss unless the label says otherwise. The axis begins where all are after a tenth of the rounds."
+    "without loss unless the label says otherwise. The axis of accuracy begins where all are after a tenth of the "
+    "rounds, and spans "
+    "at least eight standard errors of the test set, so that a few of its examples make no difference that one sees."
 )
 SHADED = " Shaded: from the least to the most of several seeds."
-NO_FIGURE_1 = "No run was evaluated on its test set yet."
+NO_FIGURE_1 = "runs that were evaluated on their test set"
 FIGURE_2 = (
-    "Magnitudes of the elements of all updates of the last round, in quarters of a decade. Zeros, which are not "
-    "sent, are in the titles. The paper's figure has signed values, of CIFAR-10."
+    "Magnitudes of the elements of all updates of the last round, of all seeds together, in quarters of a decade. "
+    "Zeros, which are not sent, are in the titles. The bin in which the smallest magnitude lies that can be sent (the "
+    "threshold, or what a quantiser makes of it) is drawn from there on. The paper's figure has signed values, of "
+    "CIFAR-10."
 )
-NO_UPDATES = (
-    "There is no updates.csv in {runs}: the run has not ended, or was made by an earlier version. The same command "
-    "again writes it."
-)
-NO_FIGURE_2 = f"There is no run of {', '.join(METHODS[key].title for key in methods.FIGURE_2)}."
+NO_UPDATES = "there is no updates.csv: the run has not ended, or was made by an earlier version. Its command writes it"
+NO_FIGURE_2 = "runs that have ended, with their updates.csv"
 L1 = (
     "Accuracy and share of non-zeros by l1, all else alike. l1 = 0 with the threshold is the ablation: that much is"
     " the threshold's doing. The proximal step gives zeros without a threshold."
 )
 NO_L1 = (
-    f"No two runs differ in l1 alone. Such are made by `python run_experiment.py --preset={example_preset('mnist')} "
-    "--grid=l1=0,1e-2,1e-4,1e-6,1e-8`."
+    f"runs that differ in l1 alone, as `python run_experiment.py --preset={example_preset('mnist')} "
+    "--grid=l1=0,1e-2,1e-4,1e-6,1e-8` makes them"
 )
 PARETO = (
     "Accuracy at the end against megabytes sent. Filled points are on the front: no other sends less and is at "
-    "least as accurate. Circles: messages without loss; squares: float16; diamonds: quantised; triangles: top-k; "
-    "crosses: another aggregator."
+    "least as accurate. Pale points are truncated runs, which are on no front. Circles: messages without loss; "
+    "squares: float16; diamonds: quantised; triangles: top-k; crosses: another aggregator."
 )
 BARS = " Bars: standard deviation over seeds."
-NO_PARETO = "There are no two runs on the same data and split."
+NO_PARETO = "two settings on the same data and split, with accuracy and bytes"
+NOT_MEASURED = "accuracy or bytes of some run are not known"
+NOT_EVALUATED = "not evaluated on the test set yet"
 SPLIT = (
     "{examples:,} examples of {classes} classes at {clients} clients, seed {seed}: examples of each client (above),"
     " and shares of its classes (below)."
 )
-NO_SPLITS = "Left out, as --nosplits asks."
+NO_SPLITS = "pictures of the splits, which --nosplits leaves out"
 NO_DATA = "the data are not at hand."
 OTHER_DATA = "the runs were trained on the {training_set} training set, which --data_dir does not name here."
 OWN_DATA = "a data set of your own, which a report does not load."
-DRIFT = (
-    "Root mean square distance of a round's local models from their mean. It is measured for methods that correct "
-    "drift."
-)
-NO_DRIFT = "There is no run of a method that corrects drift, for which it is measured."
+DRIFT = "Root mean square distance of a round's local models from their mean."
+NO_DRIFT = "methods that correct drift, for which it is measured"
+NOT_CORRECTED = "drift is not measured of this method"
 PRIVACY = (
     "Epsilon spent by the client that took part in most rounds. No amplification by sampling is claimed, since who "
     "takes part follows from the published seed."
 )
-NO_PRIVACY = "There is no run with differential privacy (--aggregator=dp)."
+NO_PRIVACY = "differential privacy (--aggregator=dp)"
 ALL_RUNS = (
     "Times fewer: against sending every element as float32. 'Only counted': bytes that the same messages would have"
     " had in other codecs, which were not trained through."
 )
+LEFT_OUT = "Left out"
+UNREADABLE = "These folders cannot be read. All else is drawn without them."
+TWICE = "{name} holds the same numbers as another folder of the same seed, and counts once."

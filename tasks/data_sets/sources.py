@@ -180,8 +180,8 @@ def _load(
 
 @contextlib.contextmanager
 def _only_one(path: pathlib.Path) -> Iterator[None]:
-    """Holds a lock that ends with the process, however it ends."""
-    with path.open("w") as file:
+    """Holds a lock that ends with the process, however it ends; a link in its place is an error."""
+    with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666), "w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

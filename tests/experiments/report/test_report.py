@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import pathlib
 import re
@@ -18,30 +19,37 @@ from experiments.report.commands import command_of, commands_of, report_command
 from experiments.report.drawing import Look
 from experiments.report.export import export_runs
 from experiments.report.groups import Group, group_runs, main_groups
+from experiments.report.html import Html, join
 from experiments.report.pareto import pareto_front
-from experiments.report.read import ReportError, find_runs
+from experiments.report.read import find_runs
 from experiments.report.sections import Builder, l1_studies
+from experiments.report.stored import ReportError
 from tests.support.fake_results import PARTICIPANTS, write_run
 
 ROOT = pathlib.Path(__file__).parents[3]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
-def text_of(element: ET.Element | str) -> str:
+def text_of(part: ET.Element | Html) -> str:
     """What a reader sees of a part of the page."""
-    root = ET.fromstring(f"<div>{element}</div>") if isinstance(element, str) else element
+    root = parsed(part) if isinstance(part, Html) else part
     return " ".join(" ".join(root.itertext()).split())
 
 
-def rows_of(table: str) -> list[list[str]]:
+def parsed(part: Html) -> ET.Element:
+    return ET.fromstring(f"<div>{part.content}</div>")
+
+
+def rows_of(table: Html) -> list[list[str]]:
     """The cells of all rows but headings."""
-    return [[text_of(cell) for cell in row.iter("td")] for row in ET.fromstring(f"<div>{table}</div>").iter("tr")
-            if row.find("td") is not None]  # fmt: skip
+    rows = [row for row in parsed(table).iter("tr") if row.find("td") is not None]
+    return [[text_of(cell) for cell in row.iter("td")] for row in rows]
 
 
 def build(groups: list[Group]) -> tuple[str, Builder]:
     builder = Builder(groups, "python make_report.py out", None)
-    return page.build_page("title", [], builder.sections()), builder
+    lead, sections = builder.lead(), builder.sections()
+    return page.build_page("title", lead, sections, builder.end([])), builder
 
 
 # --- reading
@@ -192,23 +200,56 @@ def test_commands_give_the_run_again(tmp_path: pathlib.Path) -> None:
     write_run(tmp_path / "1", "mnist/dirichlet_0.3/algorithm_3")
     write_run(tmp_path / "2", "mnist/iid/algorithm_3", l1=1e-6, seed=3, uplink="quantised:0.01", rounds=100)
     write_run(tmp_path / "3", None, task="mnist", split="dirichlet:0.3", l2=0.1, l1=1.2345678e-5, rounds=30)
+    write_run(tmp_path / "it's; 4", None, task="mnist", l2=0.1)
+    at = f"--output=PATH/TO/{tmp_path.name}"
     assert [command_of(run) for run in find_runs([tmp_path])] == [
-        "python run_experiment.py --preset=mnist/dirichlet_0.3/algorithm_3",
-        "python run_experiment.py --preset=mnist/iid/algorithm_3 --seed=3 --l1=1e-06 --uplink=quantised:0.01",
-        "python run_experiment.py --task=mnist --split=dirichlet:0.3 --algorithm=fed_dyn --l1=1.2345678e-05 --l2=0.1",
+        f"python run_experiment.py --preset=mnist/dirichlet_0.3/algorithm_3 {at}/1",
+        f"python run_experiment.py --preset=mnist/iid/algorithm_3 --seed=3 --l1=1e-06 --uplink=quantised:0.01 {at}/2",
+        f"python run_experiment.py --task=mnist --split=dirichlet:0.3 --algorithm=fed_dyn --l1=1.2345678e-05 "
+        f"--l2=0.1 {at}/3",
+        f"python run_experiment.py --task=mnist --algorithm=fed_dyn --l2=0.1 '{at}/it'\"'\"'s; 4'",
+    ]
+    (own,) = find_runs([tmp_path / "1"])
+    assert command_of(own).endswith("--output=PATH/TO/1"), "a folder that is a run itself"
+
+
+def test_commands_are_put_together_if_they_make_the_same_folders(tmp_path: pathlib.Path) -> None:
+    for name in ("fed_dyn", "algorithm_3"):
+        write_run(tmp_path / "paper" / f"mnist-iid-{name}", f"mnist/iid/{name}")
+    for l1, seed in itertools.product((0.0, 1e-2, 1e-6), (0, 1)):
+        folder = tmp_path / "sweep" / f"mnist-iid-algorithm_3_l1={l1},seed={seed}"
+        write_run(folder, "mnist/iid/algorithm_3", l1=l1, seed=seed)
+    write_run(tmp_path / "named" / "mine", "mnist/iid/algorithm_3", seed=1)
+    write_run(tmp_path / "named" / "mnist-iid-algorithm_3_seed=2", "mnist/iid/algorithm_3", seed=2)
+    runs, at = find_runs([tmp_path]), f"--output=PATH/TO/{tmp_path.name}"
+    made = "python run_experiment.py --preset=mnist/iid/algorithm_3"
+    assert commands_of(runs) == [
+        f"{made} --seed=1 {at}/named/mine",
+        f"{made} --seed=2 {at}/named/mnist-iid-algorithm_3_seed=2",
+        f"python run_experiment.py --grid=preset=mnist/iid/algorithm_3,mnist/iid/fed_dyn {at}/paper",
+        f"{made} --grid=l1=0,0.01,1e-06 --grid=seed=0,1 {at}/sweep",
+    ]
+    some = [run for run in runs if "l1" in run.name and (run.config.l1, run.config.seed) != (0.01, 1)]
+    assert commands_of(some) == [
+        f"{made} --l1=0 --grid=seed=0,1 {at}/sweep".replace("--l1=0", "--grid=l1=0"),
+        f"{made} --l1=0.01 {at}/sweep/mnist-iid-algorithm_3_l1=0.01,seed=0",
+        f"{made} --grid=l1=1e-06 --grid=seed=0,1 {at}/sweep",
     ]
 
 
-def test_commands_are_put_together(tmp_path: pathlib.Path) -> None:
-    for name in ("fed_dyn", "algorithm_3"):
-        write_run(tmp_path / f"0{name}", f"mnist/iid/{name}")
-    for i, l1 in enumerate((1e-2, 1e-6, 1e-8)):
-        write_run(tmp_path / f"1{i}", "mnist/iid/algorithm_3", l1=l1)
-    write_run(tmp_path / "2", "mnist/iid/algorithm_3", seed=1, threshold=0.01)
+def test_the_commands_name_the_folders_that_the_runner_makes(tmp_path: pathlib.Path) -> None:
+    """The same words, given to the planner of run_experiment.py."""
+    from experiments.plan import folders_of, plan_runs
+
+    grid = ["l1=0,1e-6", "weight_decay=0,0.1", "uplink=quantised:0.01,float16"]
+    planned = plan_runs("digits/iid/algorithm_3", grid, {"rounds": 3})
+    _, folders = folders_of(planned, str(tmp_path / "out"))
+    for run, folder in zip(planned, folders, strict=True):
+        values = {name: getattr(run.config, name) for name in ("l1", "weight_decay", "uplink")}
+        write_run(folder, "digits/iid/algorithm_3", rounds=3, **values)
     assert commands_of(find_runs([tmp_path])) == [
-        "python run_experiment.py --grid=preset=mnist/iid/algorithm_3,mnist/iid/fed_dyn",
-        "python run_experiment.py --preset=mnist/iid/algorithm_3 --grid=l1=0.01,1e-06,1e-08",
-        "python run_experiment.py --preset=mnist/iid/algorithm_3 --seed=1 --threshold=0.01",
+        "python run_experiment.py --preset=digits/iid/algorithm_3 --rounds=3 --grid=l1=0,1e-06 "
+        f"--grid=weight_decay=0,0.1 --grid=uplink=float16,quantised:0.01 --output=PATH/TO/{tmp_path.name}/out"
     ]
 
 
@@ -414,7 +455,7 @@ def test_every_figure_and_table_names_its_commands(whole: tuple[str, Builder]) -
         assert all("python make_report.py out" in command for command in commands)
         if section.get("id") == "figure-1":
             assert "--preset=mnist/iid/scaffold --rounds=12" in commands[0]
-            assert "--grid=preset=mnist/iid/fed_dyn,mnist/iid/algorithm_3,mnist/iid/threshold_3" in commands[0]
+            assert "--preset=mnist/iid/threshold_3 --output=PATH/TO/" in commands[0]
         if section.get("id") == "privacy":
             assert "--preset=mnist/iid/algorithm_3 --aggregator=dp" in commands[0]
 
@@ -425,26 +466,25 @@ def test_sections_show_what_is_there_and_name_what_is_not(whole: tuple[str, Buil
     assert "10.00" in text_of(sections["short"]) and "Algorithm 3 FedDyn" in text_of(sections["short"])
     assert "truncated: 12 of 100 rounds" in text_of(sections["table-2"])
     assert "truncated: 12 of 100 rounds" in text_of(sections["runs"])
-    assert "Left out, as --nosplits asks." in text_of(sections["splits"])
+    assert "splits" not in sections and texts.NO_SPLITS in text_of(next(root.iter("footer")))
     assert "50.000" in text_of(sections["privacy"]), "epsilon at the end"
-    expected = {"figure-1": 2, "figure-2": 1, "l1": 1, "pareto": 1, "drift": 1, "privacy": 1}
+    expected = {"figure-1": 2, "figure-2": 2, "l1": 1, "pareto": 1, "drift": 1, "privacy": 1}
     assert {name: len(sections[name].findall("figure")) for name in expected} == expected
     write_run(tmp_path / "run", "digits/iid/fed_prox")
-    poor = {s.get("id"): text_of(s) for s in ET.fromstring(build(group_runs(find_runs([tmp_path])))[0]).iter("section")}
-    for name, text in {
-        "short": texts.NO_PAIR, "table-5": texts.NO_HYPERPARAMETERS, "figure-2": texts.NO_FIGURE_2,
-        "pareto": texts.NO_PARETO, "drift": texts.NO_DRIFT, "privacy": texts.NO_PRIVACY,
-    }.items():  # fmt: skip
-        assert text in poor[name]
-    assert "--grid=l1=0,1e-2" in poor["l1"] and "No runs for MNIST" in poor["table-2"]
+    poor = ET.fromstring(build(group_runs(find_runs([tmp_path])))[0])
+    assert [section.get("id") for section in poor.iter("section")] == ["figure-1", "figure-2", "runs"], "none is empty"
+    end = text_of(next(poor.iter("footer")))
+    for text in (texts.NO_PAIR, texts.NO_HYPERPARAMETERS, texts.NO_PARETO, texts.NO_DRIFT, texts.NO_PRIVACY):
+        assert text in end
+    assert "--grid=l1=0,1e-2" in end and "--preset=mnist/iid/fed_prox" in end
 
 
 def test_labels_are_escaped() -> None:
-    table = page.table(["<a>", "b"], ["<i>heading", [page.escape("<x & y>"), "1"]])
-    assert rows_of(table) == [["<x & y>", "1"]] and "&lt;i&gt;heading" in table
+    table = page.table(["<a>", "b"], ["<i>heading", ["<x & y>", "1"]])
+    assert rows_of(table) == [["<x & y>", "1"]] and "&lt;i&gt;heading" in table.content
     notes = page.Notes()
     assert (notes.marks(["a", "<b>"]), notes.marks(["<b>", "a"]), notes.marks([])) == ("1, 2", "1, 2", "")
-    assert "&lt;b&gt;" in notes.html()
+    assert "&lt;b&gt;" in notes.html().content
 
 
 def test_splits_are_drawn_once_or_their_command_is_named(tmp_path: pathlib.Path) -> None:
@@ -458,7 +498,7 @@ def test_splits_are_drawn_once_or_their_command_is_named(tmp_path: pathlib.Path)
         return np.arange(1, 21).reshape(4, 5) if len(asked) == 1 else texts.NO_DATA
 
     def splits() -> str:
-        return text_of("".join(next(s for s in Builder(groups, "c", counts).sections() if s.anchor == "splits").parts))
+        return text_of(join(next(s for s in Builder(groups, "c", counts).sections() if s.anchor == "splits").parts))
 
     text = splits()
     assert len(asked) == 1, "10 % and all clients have the same split"

@@ -1,0 +1,106 @@
+"""Which groups share a picture, and how a reader tells them apart: by label, colour, line and marker."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from experiments.methods import Colours
+from experiments.report.groups import Group, compared_values, format_value
+from experiments.settings import FIELDS
+
+MOST = 8
+"""Groups in a picture."""
+
+PALETTE = (
+    Colours("#d1480f", "#ff8a50"), Colours("#0072b2", "#5bb3f0"), Colours("#00805c", "#35c796"),
+    Colours("#8e3fb0", "#cf94ea"), Colours("#9a6b00", "#e3b341"), Colours("#c2185b", "#ff80ab"),
+    Colours("#4e5d6c", "#b6c2cf"), Colours("#7a4a2b", "#cfa07f"),
+)  # fmt: skip
+"""For what has no colours of its own, or shares them with another in a picture."""
+MARKERS = ("o", "s", "D", "^", "v", "P", "X", "*")
+
+
+class Shown(NamedTuple):
+    """A group in a picture.
+
+    Attributes:
+      group: itself.
+      label: what no other one of the picture has.
+      colours: of its curve.
+      line: style of it.
+      width: of it.
+      marker: `None` where colour and line tell enough.
+    """
+
+    group: Group
+    label: str
+    colours: Colours
+    line: str
+    width: float
+    marker: str | None
+
+
+def into_pictures(groups: Sequence[Group]) -> list[list[Group]]:
+    """Returns all groups of a scenario, in lists that fit into a picture each.
+
+    Where they do not fit into one, those with the paper's values come first, and then, for each algorithm, those that
+    differ from them in the same values.
+    """
+    if len(groups) <= MOST:
+        return [list(groups)] if groups else []
+    families: dict[object, list[Group]] = collections.defaultdict(list)
+    for group in sorted(groups, key=lambda g: bool(g.differences)):
+        families[(group.method.algorithm.key, *group.differences) if group.differences else None].append(group)
+    pictures: list[list[Group]] = []
+    for family in families.values():
+        if pictures and len(pictures[-1]) + len(family) <= MOST and pictures[-1][0].differences:
+            pictures[-1] += family
+        else:
+            count = -(-len(family) // MOST)  # parts of about the same size
+            pictures += [family[len(family) * i // count : len(family) * (i + 1) // count] for i in range(count)]
+    return pictures
+
+
+def labels_of(groups: Sequence[Group]) -> dict[Group, str]:
+    """Returns labels that tell groups apart.
+
+    Each names the values in which it differs from the paper's, and those in which groups of its method differ here.
+    """
+    by_method: dict[str, list[Group]] = collections.defaultdict(list)
+    for group in groups:
+        by_method[group.method.key].append(group)
+    labels: dict[Group, str] = {}
+    for members in by_method.values():
+        values = {group: dict(compared_values(group.first)) for group in members}
+        varied = {
+            name for name in FIELDS if len({values[group][name] for group in members if name in values[group]}) > 1
+        }
+        for group in members:
+            named = [name for name in FIELDS if name in varied or name in group.differences]
+            listed = ", ".join(f"{name}={format_value(values[group][name])}" for name in named if name in values[group])
+            labels[group] = group.method.title + (f" ({listed})" if listed else "")
+    twice = {label for label, count in collections.Counter(labels.values()).items() if count > 1}
+    return {
+        group: label + (f", {group.rounds} rounds" if label in twice else "")
+        + (f" [{group.truncation}]" if group.truncation else "")
+        for group, label in labels.items()
+    }  # fmt: skip
+
+
+def tell_apart(groups: Sequence[Group]) -> list[Shown]:
+    """Returns how groups look in a picture: as their methods do where no two look alike, else each in its own way."""
+    labels = labels_of(groups)
+    looks = [(group.method.colours, group.method.variant.line) for group in groups]
+    if len(set(looks)) == len(looks):
+        return [
+            Shown(g, labels[g], colours, line, g.method.variant.width, None)
+            for g, (colours, line) in zip(groups, looks, strict=True)
+        ]
+    return [
+        Shown(
+            g, labels[g], PALETTE[i % len(PALETTE)], ("-", "--")[i // len(PALETTE) % 2], 1.5, MARKERS[i % len(MARKERS)]
+        )
+        for i, g in enumerate(groups)
+    ]
