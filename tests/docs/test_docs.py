@@ -218,6 +218,13 @@ def test_named_lines_are_all_lines_of_the_listings() -> None:
     assert len(SYMBOL.findall(text)) > 50
 
 
+@pytest.mark.parametrize("page", [*PAGES, README], ids=lambda page: page.stem)
+def test_a_page_with_commands_says_what_they_need(page: pathlib.Path) -> None:
+    text = page.read_text()
+    if re.search(r"(?<![\w/])python (-m |\w+\.py|tools/)", text):
+        assert "source .venv/bin/activate" in text, "commands that begin with python need the environment"
+
+
 @pytest.mark.parametrize("page", [*PAGES, NOTEBOOK, README], ids=lambda page: str(page.relative_to(ROOT)))
 def test_named_files_and_commands_exist(page: pathlib.Path) -> None:
     text = " ".join(text_of(page).split())
