@@ -51,13 +51,16 @@ ACCURACY = Column("accuracy", "of the server's model on the test set; empty wher
 TEST_LOSS = Column("test_loss", "of the same model")
 AVERAGE_ACCURACY = Column("average_accuracy", "of the mean of the participants' models")
 AVERAGE_TEST_LOSS = Column("average_test_loss", "of the same model")
+SECONDS = Column("seconds", "by the clock, since the end of the round before; evaluation included")
 
 COLUMNS = (
     ROUND, LOSS, PARTICIPANTS, CONTRIBUTING, NON_FINITE, NON_ZEROS, NON_ZERO_SHARE, ENTROPY, DRIFT, UPLINK, DOWNLINK,
-    EPSILON, ACCURACY, TEST_LOSS, AVERAGE_ACCURACY, AVERAGE_TEST_LOSS,
+    EPSILON, ACCURACY, TEST_LOSS, AVERAGE_ACCURACY, AVERAGE_TEST_LOSS, SECONDS,
 )  # fmt: skip
 """All that this project reads or writes; a process may report more."""
 
+NOT_EXACT = (SECONDS.name,)
+"""What a repeated or resumed run does not give to the bit; everything else it does."""
 UPDATE, LOCAL_MODEL = "delta", "theta"
 """What is measured of every process: the update it sends, and the local model, which it does not send."""
 HISTOGRAM = "histogram"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -36,6 +37,7 @@ class Measure:
             if config.aggregator == "dp"
             else None
         )
+        self._clock = time.monotonic()
         self._broadcasts = len(parts.process.get_broadcast.type_signature.result) > 0
 
     def __call__(self, before: Any, output: Any, ids: Sequence[int]) -> dict[str, Any]:
@@ -56,7 +58,9 @@ class Measure:
         found |= self.bytes.count_downlink(before.global_model_weights.trainable, broadcast, len(ids))
         if self._privacy is not None:
             found[columns.EPSILON.name] = self._privacy.epsilon(done)
-        return found | self.evaluate(output.state, due=done % self._config.evaluate_every == 0)
+        found |= self.evaluate(output.state, due=done % self._config.evaluate_every == 0)
+        before_this, self._clock = self._clock, time.monotonic()
+        return found | {columns.SECONDS.name: round(self._clock - before_this, 3)}
 
     def evaluate(self, state: Any, due: bool = True) -> dict[str, Any]:
         """Returns test accuracy and loss of the server's model and of the participants' mean; `None` if not due."""

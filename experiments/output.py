@@ -5,7 +5,8 @@ experiment.toml  the same values, as `--config` takes them
 metrics.csv      a row per round
 summary.json     what it came to
 updates.csv      magnitudes of the elements of the last round's updates: lower edge, upper edge, count
-weights.npz      the model after the last round
+weights.npz      the models after the last round, for tff_fen.load_weights
+model.keras      with --export, the model whose accuracy the table has
 events...        for TensorBoard
 *.png            plots
 store/           rounds.sqlite: server state and client states, exactly
@@ -20,10 +21,12 @@ import io
 import json
 import pathlib
 import subprocess
+import tempfile
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 import tensorflow_federated as tff
 from absl import logging
 
@@ -121,14 +124,27 @@ class Folder:
                 lines.write(_format_rows(self._columns, [record.row], header=False))
         self._release(record.row)
 
-    def finish(self, summary: Mapping[str, Any], weights: Any, last: Record | None) -> None:
+    def earlier_summary(self) -> dict[str, Any]:
+        """Returns `summary.json` as an earlier process left it; empty if there is none that can be read."""
+        try:
+            found = json.loads((self.path / "summary.json").read_text())
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def finish(self, summary: Mapping[str, Any], weights: bytes, last: Record | None) -> None:
         """Writes `summary.json`, `weights.npz` and, of the last round if there is one, `updates.csv`."""
         if last is not None and HISTOGRAM in last.lists:
             write_whole(self.path / "updates.csv", format_updates(last.lists[HISTOGRAM]).encode())
         write_whole(self.path / "summary.json", json.dumps(summary, indent=2).encode() + b"\n")
-        arrays = io.BytesIO()
-        np.savez(arrays, *weights.trainable, *weights.non_trainable)
-        write_whole(self.path / "weights.npz", arrays.getvalue())
+        write_whole(self.path / "weights.npz", weights)
+
+    def export(self, model: tf.keras.Model) -> None:
+        """Writes `model.keras`, which `tf.keras.models.load_model` opens."""
+        with tempfile.TemporaryDirectory(dir=self.path) as folder:
+            file = pathlib.Path(folder) / "model.keras"
+            model.save(file)
+            write_whole(self.path / file.name, file.read_bytes())
 
     def _release(self, row: Mapping[str, Any]) -> None:
         assert self._events is not None, "start comes first"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pathlib
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,17 +17,21 @@ from experiments.files import write_whole
 from experiments.histogram import lowest_sent
 from experiments.loading import load_task_of, split_of, task_title
 from experiments.measure import Measure, build_rounds
+from experiments.models import models_of, to_keras
 from experiments.output import ConfigMismatchError, Folder
 from experiments.plan import Run, folders_of
 from experiments.progress import Interruption, Progress, print_table, say
-from experiments.summary import summarize
+from experiments.summary import summarize, untimed_seconds
 from tasks.task import Task
 from tff_fen.program.records import Record
 from tff_fen.program.rounds import read_header
 from tff_fen.program.store import SqliteStore, StoreError
+from tff_fen.program.weights import weights_to_bytes
 
 
-def run_all(runs: Sequence[Run], output: str | None, *, quiet: bool = False, plots: bool = True) -> None:
+def run_all(
+    runs: Sequence[Run], output: str | None, *, quiet: bool = False, plots: bool = True, export: bool = False
+) -> None:
     """Runs experiments one after the other and prints what they came to.
 
     Args:
@@ -36,6 +39,7 @@ def run_all(runs: Sequence[Run], output: str | None, *, quiet: bool = False, plo
       output: the folder; by default one below out/ named after the runs.
       quiet: whether to print nothing but errors and the result.
       plots: whether to draw pictures at the end.
+      export: whether to write the final model for Keras.
 
     Raises:
       SystemExit: if a folder cannot be used or written, or after an interruption; the message says what to do.
@@ -50,7 +54,9 @@ def run_all(runs: Sequence[Run], output: str | None, *, quiet: bool = False, plo
                 break
             try:
                 title = f"run {number} of {len(runs)}, {run.name}" if len(runs) > 1 else run.name
-                results[run.name] = run_one(run, path, interruption, title=title, quiet=quiet, plots=plots)
+                results[run.name] = run_one(
+                    run, path, interruption, title=title, quiet=quiet, plots=plots, export=export
+                )
             except (StoreError, ConfigMismatchError) as error:
                 raise SystemExit(f"{run.name}: {error}") from error
             except OSError as error:
@@ -67,7 +73,14 @@ def run_all(runs: Sequence[Run], output: str | None, *, quiet: bool = False, plo
 
 
 def run_one(
-    run: Run, path: pathlib.Path, interruption: Interruption, *, title: str, quiet: bool = False, plots: bool = True
+    run: Run,
+    path: pathlib.Path,
+    interruption: Interruption,
+    *,
+    title: str,
+    quiet: bool = False,
+    plots: bool = True,
+    export: bool = False,
 ) -> dict[str, Any]:
     """Runs an experiment to its end, or until the user interrupts it, and returns its summary; `title` is shown."""
     config = run.config
@@ -88,7 +101,6 @@ def run_one(
             logging.warning("%s", warning)
         if rounds.round:
             _say(f"{title}: {rounds.round} rounds are done already", quiet)
-        start = time.monotonic()
         sent = sum(columns.bytes_sent(record.row) for record in records)
         with Progress(title, rounds.round, config.rounds, sent, quiet) as progress:
 
@@ -101,8 +113,13 @@ def run_one(
             interruption.doing = f"round {rounds.round + 1}"
             rounds.run(config.rounds, should_stop=lambda: interruption.requested, on_round=show)
         rows = [record.row for record in records]
-        summary = summarize(rows, measure.evaluate(rounds.state), about["parameters"], time.monotonic() - start)
-        folder.finish(summary, parts.process.get_model_weights(rounds.state), records[-1] if records else None)
+        untimed = untimed_seconds(rows, folder.earlier_summary())
+        summary = summarize(rows, measure.evaluate(rounds.state), about["parameters"], untimed)
+        models = models_of(parts.process, rounds.state)
+        weights = weights_to_bytes(models, task.build_keras_model)
+        folder.finish(summary, weights, records[-1] if records else None)
+        if export:
+            folder.export(to_keras([*models.values()][-1], task))
         if plots:
             from experiments.plots import draw  # here, since Matplotlib takes a second to import
 

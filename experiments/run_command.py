@@ -34,6 +34,7 @@ _RAY_ADDRESS = flags.DEFINE_string(
     "ray_address", None, "[output] HOST:PORT of a Ray cluster's head node, or auto; by default a new one here."
 )
 _QUIET = flags.DEFINE_bool("quiet", False, "[output] Print nothing but errors and the result.")
+_EXPORT = flags.DEFINE_bool("export", False, "[output] Write model.keras, for tf.keras.models.load_model, at the end.")
 _PLOTS = flags.DEFINE_bool("plots", True, "[output] Draw pictures at the end.")
 
 
@@ -75,4 +76,4 @@ def _run(runs: list[Run]) -> None:
         prepare_runs(runs, _RUNTIME.value, _RAY_ADDRESS.value)
     except DataUnavailableError as error:
         raise SystemExit(str(error)) from error
-    run_all(runs, _OUTPUT.value, quiet=_QUIET.value, plots=_PLOTS.value)
+    run_all(runs, _OUTPUT.value, quiet=_QUIET.value, plots=_PLOTS.value, export=_EXPORT.value)

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments.columns import ACCURACY, CONTRIBUTING, ENTROPY, EPSILON, NON_ZEROS, evaluation, is_summed
+from experiments.columns import ACCURACY, CONTRIBUTING, ENTROPY, EPSILON, NON_ZEROS, SECONDS, evaluation, is_summed
 
 
-def summarize(rows: Sequence[Mapping[str, Any]], last: Mapping[str, Any], size: int, seconds: float) -> dict[str, Any]:
+def summarize(
+    rows: Sequence[Mapping[str, Any]], last: Mapping[str, Any], size: int, untimed_seconds: float = 0.0
+) -> dict[str, Any]:
     """Returns what an experiment came to.
 
     Args:
       rows: the columns of all rounds.
       last: the evaluation after the last round.
       size: d, the number of parameters.
-      seconds: of training in this process; not part of what a resumed run repeats.
+      untimed_seconds: of the rounds that have no column of seconds, see `untimed_seconds`.
     """
     if not rows:
         return {"rounds": 0}
@@ -40,4 +42,17 @@ def summarize(rows: Sequence[Mapping[str, Any]], last: Mapping[str, Any], size: 
         summary |= {name: value, f"best_{name}": max([value, *(row[name] for row in evaluated)])}
     if EPSILON.name in rows[-1]:
         summary[EPSILON.name] = rows[-1][EPSILON.name]
-    return summary | {"seconds": round(seconds, 1)}
+    return summary | {SECONDS.name: round(untimed_seconds + total(SECONDS.name), 1)}
+
+
+def untimed_seconds(rows: Sequence[Mapping[str, Any]], earlier: Mapping[str, Any]) -> float:
+    """Returns how long those rounds took that have no column of seconds, as version 0.1 left them.
+
+    Args:
+      rows: the columns of all rounds.
+      earlier: the folder's `summary.json`, which says so in sum; empty if it has none.
+    """
+    if all(row.get(SECONDS.name) is not None for row in rows):
+        return 0.0
+    timed = sum(row.get(SECONDS.name) or 0.0 for row in rows[: earlier.get("rounds", 0)])
+    return max(0.0, float(earlier.get(SECONDS.name, 0.0)) - timed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import json
 import os
 import pathlib
@@ -12,6 +13,10 @@ import time
 
 import psutil
 import pytest
+import tensorflow as tf
+
+import tff_fen
+from tasks.registry import load_task
 
 ROOT = pathlib.Path(__file__).parent.parent
 MARK = "TFF_FEN_TEST_PROCESS"
@@ -56,12 +61,29 @@ def test_run_experiment_compares_runs_and_leaves_no_worker(tmp_path: pathlib.Pat
 
 def test_run_experiment_takes_a_flag_file(tmp_path: pathlib.Path) -> None:
     (tmp_path / "my.flags").write_text("--preset=digits/iid/algorithm_3\n--rounds=1\n--quiet\n--noplots\n")
-    done = run("run_experiment.py", f"--flagfile={tmp_path / 'my.flags'}", "--l1=1e-3", f"--output={tmp_path / 'out'}")
+    done = run(
+        "run_experiment.py",
+        f"--flagfile={tmp_path / 'my.flags'}",
+        "--l1=1e-3",
+        "--export",
+        f"--output={tmp_path / 'out'}",
+    )
     assert done.returncode == 0, done.stderr
     assert "round" not in done.stderr, "quiet"
     content = json.loads((tmp_path / "out" / "config.json").read_text())
     assert content["config"]["l1"] == 1e-3 and content["config"]["l2"] == 0.05, "flags win over the preset"
     assert "l1" not in content["assumed"] and content["preset"] == "digits/iid/algorithm_3"
+    # What it exports is the model of the table, here the mean of the participants' models.
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    test = load_task("digits").test  # before the model, which Keras refuses once TFF has made one in a graph
+    model = tf.keras.models.load_model(tmp_path / "out" / "model.keras")
+    assert model.evaluate(*test, verbose=0)[1] == pytest.approx(summary["average_accuracy"], abs=1e-6)
+    assert f"{summary['average_accuracy']:.2%}" in done.stdout and summary["average_accuracy"] != summary["accuracy"]
+    for name, accuracy in (("average", "average_accuracy"), ("server", "accuracy")):
+        tff_fen.load_weights(tmp_path / "out" / "weights.npz", name).assign_weights_to(model)
+        assert model.evaluate(*test, verbose=0)[1] == pytest.approx(summary[accuracy], abs=1e-6)
+    with (tmp_path / "out" / "metrics.csv").open() as file:
+        assert summary["seconds"] == pytest.approx(sum(float(row["seconds"]) for row in csv.DictReader(file)), abs=0.06)
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,11 @@ from tff_fen.version import __version__
 ROOT = pathlib.Path(__file__).parent.parent
 COMMANDS = ["run_experiment", "make_report"]
 PACKAGES = ["tff_fen", "tasks", "experiments", "benchmarks", "tests", "tools"]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 # All that a command may import, beside the standard library.
 ALLOWED = {"experiments", "absl"}
+# And an example, which is a script of somebody who has installed the library.
+ALLOWED_IN_EXAMPLES = {"tff_fen", "tensorflow_federated", "tensorflow", "numpy", "sklearn"}
 
 
 def imported(path: pathlib.Path) -> Iterator[str]:
@@ -42,12 +45,25 @@ def test_commands_import_experiments_alone(command: str) -> None:
     assert found <= ALLOWED, f"{command}.py imports {sorted(found - ALLOWED)}; what needs them belongs to experiments/"
 
 
+def test_there_are_examples() -> None:
+    assert {path.stem for path in EXAMPLES} == {"own_data", "stock_tff", "coming_from_tff", "sweep"}
+    assert all(path.suffix == ".py" for path in (ROOT / "examples").iterdir() if path.name != "__pycache__")
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_examples_import_what_users_have(path: pathlib.Path) -> None:
+    found = {name for name in imported(path) if name not in sys.stdlib_module_names}
+    assert found <= ALLOWED_IN_EXAMPLES
+    assert path.stem == "stock_tff" or "tff_fen" in found
+
+
 @pytest.mark.parametrize("package", PACKAGES)
 def test_nothing_imports_a_command(package: str) -> None:
     modules = sorted((ROOT / package).rglob("*.py"))
     assert modules
-    found = [str(path.relative_to(ROOT)) for path in modules if not {*COMMANDS}.isdisjoint(imported(path))]
-    assert not found, f"{found} import a command; what they need of it belongs to experiments/"
+    scripts = {*COMMANDS, "examples"}
+    found = [str(path.relative_to(ROOT)) for path in modules if not scripts.isdisjoint(imported(path))]
+    assert not found, f"{found} import a command or an example; what they need of it belongs to experiments/"
 
 
 def test_the_changelog_begins_with_the_version() -> None:

@@ -11,7 +11,9 @@ from tff_fen.client_work.trainer import Trainer
 from tff_fen.config import L1_STEPS, ElasticNet, LocalTraining
 from tff_fen.fused_lstm import fuse_lstm
 from tff_fen.process import Algorithm, ClientInput, StatefulClientProcess, Update, Uplink, compose_process
+from tff_fen.program.mlflow_release import MlflowReleaseManager
 from tff_fen.program.run_rounds import run_rounds
+from tff_fen.program.weights import load_weights
 from tff_fen.version import __version__
 
 __all__ = [
@@ -21,6 +23,7 @@ __all__ = [
     "ElasticNet",
     "FixedDenominatorFactory",
     "LocalTraining",
+    "MlflowReleaseManager",
     "StatefulClientProcess",
     "Trainer",
     "Update",
@@ -36,6 +39,7 @@ __all__ = [
     "compose_process",
     "from_keras_model",
     "fuse_lstm",
+    "load_weights",
     "run_rounds",
     "runtime",
 ]

@@ -22,7 +22,7 @@ from experiments.methods import ALGORITHMS, Method, is_foreign, method_of
 from experiments.presets import example_preset
 from experiments.report.stored import AGAIN, ReportError, Values, check_range, check_text, read_json, read_table
 from experiments.settings import AGGREGATORS, FIELDS, SAMPLINGS, Settings, parse_sampling
-from experiments.summary import summarize
+from experiments.summary import summarize, untimed_seconds
 
 _NAME, _PLACE = r"[\w.]{1,100}", r"[\w.]{1,100}(:[\w.]{1,100})?"
 # What texts in a configuration are made of, beside those that are one of a list.
@@ -193,7 +193,7 @@ def read_run(path: pathlib.Path, name: str, root: pathlib.Path) -> Run:
     except (TypeError, ValueError, OverflowError) as error:
         raise ReportError(f"{path / 'config.json'} is damaged: {error}. {AGAIN}") from error
     rows = _read_metrics(path / "metrics.csv", _NEEDED + (() if is_foreign(fields["config"].algorithm) else _OF_OURS))
-    there, seconds = _read_summary(path / "summary.json", len(rows))
+    there, seconds = _read_summary(path / "summary.json", rows)
     finished = there is not None
     summary = summarize(rows, _last_evaluation(rows) if there is None else there, fields["parameters"], seconds)
     return Run(
@@ -269,8 +269,9 @@ def _read_metrics(path: pathlib.Path, needed: Sequence[str]) -> list[dict[str, A
     return rows
 
 
-def _read_summary(path: pathlib.Path, rounds: int) -> tuple[dict[str, Any] | None, float]:
-    """The evaluation after the last round, `None` for a run that goes on, and the seconds of training."""
+def _read_summary(path: pathlib.Path, rows: Sequence[dict[str, Any]]) -> tuple[dict[str, Any] | None, float]:
+    """The evaluation after the last round, `None` for a run that goes on; and the seconds that no row has."""
+    rounds = len(rows)
     if not _is_there(path):
         return None, 0.0
     stored = Values(read_json(path))
@@ -278,7 +279,7 @@ def _read_summary(path: pathlib.Path, rounds: int) -> tuple[dict[str, Any] | Non
         done = stored.integer("rounds", 0)
         names = (columns.ACCURACY.name, columns.AVERAGE_ACCURACY.name)
         evaluation = {name: value for name in names if (value := stored.share(name)) is not None}
-        seconds = stored.seconds()
+        seconds = untimed_seconds(rows, {"rounds": done, columns.SECONDS.name: stored.seconds()})
     except ValueError as error:
         raise ReportError(f"{path} is damaged: {error}. {AGAIN}") from error
     if done > rounds:

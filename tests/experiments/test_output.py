@@ -13,14 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-import tensorflow_federated as tff
 from PIL import Image
 
 from experiments import plots
 from experiments.experiment_config import ExperimentConfig
 from experiments.histogram import EDGES
 from experiments.output import ConfigMismatchError, Folder
-from experiments.summary import summarize
+from experiments.summary import summarize, untimed_seconds
 from tff_fen.program.records import Record
 
 
@@ -81,8 +80,9 @@ def test_the_folder(tmp_path: pathlib.Path) -> None:
         for value in event.summary.value
     ]
     assert (3, "uplink_bytes") in found and (2, "accuracy") not in found
-    weights = tff.learning.models.ModelWeights([np.zeros(2)], [])
+    weights = b"what weights_to_bytes returned"
     Folder(tmp_path).finish({"rounds": 3}, weights, records()[-1])
+    assert (tmp_path / "weights.npz").read_bytes() == weights
     lines = (tmp_path / "updates.csv").read_text().splitlines()
     second, last = EDGES[[1, -1]]
     assert lines[:4] == ["lower,upper,count", "0.0,0.0,50", "0.0,1e-08,3", f"1e-08,{second},3"]
@@ -115,12 +115,29 @@ def test_the_commit_is_that_of_the_source(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 
 def test_summary() -> None:
-    summary = summarize([record.row for record in records()], {"accuracy": 0.75}, 100, 1.26)
+    summary = summarize([record.row for record in records()], {"accuracy": 0.75}, 100)
     assert summary["rounds"] == 3 and summary["participants"] == 6 and summary["uplink_bytes"] == 600
     assert summary["non_zeros"] == 30 and summary["dense_elements"] == 600
     assert summary["accuracy"] == 0.75 and summary["best_accuracy"] == 0.8
     assert summary["entropy_delta_sum"] == pytest.approx(0.6)
-    assert summarize([], {}, 100, 0.0) == {"rounds": 0}
+    assert summarize([], {}, 100) == {"rounds": 0}
+
+
+def test_seconds_are_summed_over_all_processes_of_a_run(tmp_path: pathlib.Path) -> None:
+    rows = [record.row for record in records()]
+    timed = [{**row, "seconds": 1.5 + t} for t, row in enumerate(rows)]
+    evaluation = {"accuracy": 0.75}
+    assert summarize(timed, evaluation, 100, untimed_seconds(timed, {"rounds": 2, "seconds": 99.0}))["seconds"] == 7.5
+    # Two rounds of version 0.1, which knew their sum alone; then others, stopped once in between.
+    mixed = [*rows[:2], timed[2]]
+    first = summarize(rows[:2], evaluation, 100, untimed_seconds(rows[:2], {"rounds": 2, "seconds": 13.6}))
+    assert first["seconds"] == 13.6, "the same command again, which has nothing to do"
+    second = summarize(mixed, evaluation, 100, untimed_seconds(mixed, first))
+    assert second["seconds"] == 17.1
+    assert summarize(mixed, evaluation, 100, untimed_seconds(mixed, second))["seconds"] == 17.1
+    assert untimed_seconds(mixed, {}) == 0.0
+    (tmp_path / "summary.json").write_text("{")
+    assert Folder(tmp_path).earlier_summary() == {} == Folder(tmp_path / "none").earlier_summary()
 
 
 def test_plots(tmp_path: pathlib.Path) -> None:

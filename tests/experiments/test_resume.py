@@ -20,6 +20,7 @@ import psutil
 import pytest
 
 from tests.support.experiments import ROOT, Experiments
+from tests.support.results import exact_rows
 from tff_fen.program.store import SqliteStore
 
 # On one core: they share what an uninterrupted run gives, and measure how long it takes.
@@ -62,7 +63,7 @@ def states(folder: pathlib.Path) -> dict[int, bytes | None]:
 
 def assert_same(folder: pathlib.Path, expected: pathlib.Path) -> None:
     """`metrics.csv`, the final weights and all client states, to the bit."""
-    assert (folder / "metrics.csv").read_bytes() == (expected / "metrics.csv").read_bytes()
+    assert exact_rows(folder / "metrics.csv") == exact_rows(expected / "metrics.csv")
     with np.load(folder / "weights.npz") as mine, np.load(expected / "weights.npz") as theirs:
         assert mine.files == theirs.files
         for name in mine.files:
@@ -91,6 +92,10 @@ def test_killed_seven_times_and_resumed(
             shutil.rmtree(tmp_path / "run")
     experiments.run(arguments)
     assert_same(tmp_path / "run", expected)
+    with (tmp_path / "run" / "metrics.csv").open() as file:
+        timed = sum(float(row["seconds"]) for row in csv.DictReader(file))
+    summed = json.loads((tmp_path / "run" / "summary.json").read_text())["seconds"]
+    assert summed == pytest.approx(timed, abs=0.06), "of all processes, not of the last"
     print(f"{name}: killed after {', '.join(f'{t:.2f}' for t in instants)} s of {seconds:.2f} s")
 
 

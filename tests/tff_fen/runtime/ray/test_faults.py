@@ -14,6 +14,7 @@ import uuid
 import pytest
 
 from tests.support import ray_processes
+from tests.support.results import exact_rows
 
 # On one core, one after the other: each starts a cluster of its own.
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("ray")]
@@ -111,4 +112,4 @@ def test_an_experiment_on_ray_has_the_bits_of_one_in_process(tmp_path: pathlib.P
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
     ray, here = (tmp_path / name / "metrics.csv" for name in ("ray", "inprocess"))
-    assert ray.read_text() == here.read_text()
+    assert exact_rows(ray) == exact_rows(here)
