@@ -29,7 +29,7 @@ PY := .venv/bin/python
 REAP := $(PY) tools/reap.py $(PY)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test test-long lint lock lock-check bench paper paper-mnist paper-seeds paper-baselines clean
+.PHONY: help venv run test test-long lint lock lock-check audit bench paper paper-mnist paper-seeds paper-baselines clean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -52,11 +52,14 @@ lint: venv ## Check style, types and who imports whom
 	@$(PY) -m mypy
 	@.venv/bin/lint-imports --no-cache
 
-lock: venv ## Write the generated part of requirements.txt anew
+lock: venv ## Write the generated part of requirements.txt anew, and the hashes in requirements.lock
 	@$(PY) tools/lock.py write
 
 lock-check: venv ## Check requirements.txt against what the packages require
 	@$(PY) tools/lock.py check
+
+audit: ## Check the locked versions against what is publicly known about them (pip-audit, which needs the network)
+	@PYTHON="$(PYTHON)" exec tools/audit.sh
 
 bench: venv ## Measure: make bench NAME=local_training, codec, store, accounting, long_run, ...
 	@exec $(REAP) -m benchmarks.$(NAME) $(ARGS)
@@ -76,5 +79,5 @@ paper-baselines: venv ## Other ways to send less, and one algorithm by l1 and th
 	@for study in $(STUDIES)/baselines-*.flags; do $(REAP) run_experiment.py --flagfile=$$study $(ARGS) || exit; done
 
 clean: ## Remove the environment and all caches; results in out/ stay
-	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-audit build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds .venv from requirements.txt, or completes it; does nothing where it is complete.
+# Builds .venv from requirements.lock, or completes it; does nothing where it is complete.
 # PYTHON names the interpreter to build it with; otherwise python3.11 or python3, whichever is Python 3.11.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -10,7 +10,7 @@ log=$venv/install.log
 # Written last, so that an interrupted install is not taken for a complete one.
 stamp=$venv/.installed
 # The folder counts too: the environment refers to the project by its path.
-wanted=$({ cat requirements.txt pyproject.toml; pwd -P; } | sha256sum | cut -d ' ' -f 1)
+wanted=$({ cat requirements.txt requirements.lock pyproject.toml; pwd -P; } | sha256sum | cut -d ' ' -f 1)
 
 fail() {
   printf 'install: %s\n' "$1" >&2
@@ -120,7 +120,10 @@ missing_pins() {
 
 explain_failure() {
   local reason
-  if grep -qE 'Retry\(total=0|Could not fetch URL|Max retries exceeded|Read timed out|trusted or secure host' $log; then
+  if grep -q 'DO NOT MATCH THE HASHES' $log; then
+    fail "the package registry gave another file than the one that is locked:$(sed -n \
+      's/^ *\([A-Za-z0-9._-]*==[^ ]*\) from .*:$/ \1/p' $log | sort -u | tr -d '\n'); nothing of it was installed ($log)"
+  elif grep -qE 'Retry\(total=0|Could not fetch URL|Max retries exceeded|Read timed out|trusted or secure host' $log; then
     fail "no package registry can be reached; check the network, the proxy and pip's settings, then try again ($log)"
   elif grep -q 'No matching distribution found' $log; then
     fail "not found on the package registry:$(missing_pins); correct the pins, or the registry that pip uses ($log)"
@@ -150,9 +153,9 @@ rm -rf "$TMPDIR"
 mkdir "$TMPDIR"
 total=$(grep -c '^[A-Za-z0-9]' requirements.txt)
 echo "install: putting $total packages into $venv, which takes about two minutes the first time" >&2
-builders=$(grep -oE '^(setuptools|wheel)==[^ ]+' requirements.txt)
-# shellcheck disable=SC2086
-{ run_pip $builders && run_pip -r requirements.txt; } || explain_failure
+# Every file is held to the hash it was locked with; those that build the packages that come as source go first.
+awk '/^[^ ]/ {wanted = /^(setuptools|wheel)==/} wanted' requirements.lock >"$TMPDIR/builders.txt"
+{ run_pip --require-hashes -r "$TMPDIR/builders.txt" && run_pip --require-hashes -r requirements.lock; } || explain_failure
 # Makes tff_fen and tasks importable from any folder.
 "${pip_install[@]}" --no-index -e . >>$log 2>&1 || fail "the project itself could not be installed; see $log"
 rm -rf "$TMPDIR"

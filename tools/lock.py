@@ -4,14 +4,18 @@
 and that pip finds them and what they need (where the registry gives no metadata, pip downloads packages for that).
 
 pip cannot resolve this project's requirements (see requirements.txt), so nothing but this file notices a missing, a
-superfluous or a clashing pin. It walks the metadata of the installed packages, from the direct dependencies on. The
+superfluous or a clashing pin. It walks the metadata of the installed packages, from the direct dependencies on. `write`
+also writes requirements.lock, which is what is installed: the same pins, each with the SHA-256 of its files; pip is
+asked for those of pins that are not in there yet. The
 direct dependencies, above the line `MARKER`, are written by hand; everything below it is written by `write`.
 """
 
 import dataclasses
+import json
 import re
 import subprocess
 import sys
+import tempfile
 from importlib import metadata
 from pathlib import Path
 
@@ -19,6 +23,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 REQUIREMENTS = Path(__file__).resolve().parent.parent / "requirements.txt"
+HASHES = REQUIREMENTS.with_suffix(".lock")
 GPU_REQUIREMENTS = REQUIREMENTS.with_name("requirements-gpu.txt")
 # What TensorFlow asks for on GPUs and can do without; see requirements-gpu.txt.
 GPU_OMITTED = {"tensorrt"}
@@ -31,7 +36,17 @@ ALLOWED = {
     ("tensorflow-federated", "jax"): "0.4.13 stands in for 0.4.14, to match jaxlib",
     ("tensorflow-federated", "jaxlib"): "0.4.14 is no longer published; 0.4.13 works",
 }
+# To be had as source alone: pip runs their setup.py. Everything else is a wheel, of which nothing runs.
+SOURCES = {"jax", "promise", "sqlalchemy"}
+# The oldest C library that TFF's wheel is for. With a newer one pip may take another file of the same version.
+_OLDEST_GLIBC = 31
 _PIN = re.compile(r"(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;#]+)\s*(#.*)?")
+_HASH = re.compile(r"\\\n\s+--hash=sha256:([0-9a-f]{64})")
+_HASHES_HEAD = """\
+# Written by `make lock`: the pins of requirements.txt, each with the SHA-256 of its wheels for Linux x86_64, or of its
+# source (of those named in tools/lock.py).
+# Install: pip install --no-deps --require-hashes -r requirements.lock
+"""
 
 
 class LockError(Exception):
@@ -64,10 +79,18 @@ class Needs:
         return sorted({by for by, needed in self.edges if canonicalize_name(needed.name) == name and by != name})
 
 
+def read_hashes(text: str) -> dict[str, list[str]]:
+    """The SHA-256 digests of each `name==version` that has some."""
+    found = {}
+    for pin in re.finditer(rf"^([^\s#]+==[^\s\\]+) ((?:{_HASH.pattern}\s*?)+)$", text, re.MULTILINE):
+        found[pin[1]] = _HASH.findall(pin[2])
+    return found
+
+
 def read_pins(text: str) -> dict[str, str]:
-    """Reads `name==version` lines."""
+    """Reads `name==version` lines, with or without hashes."""
     pins: dict[str, str] = {}
-    for line in map(str.strip, text.splitlines()):
+    for line in map(str.strip, _HASH.sub("", text).splitlines()):
         if not line or line.startswith("#"):
             continue
         match = _PIN.fullmatch(line)
@@ -152,14 +175,72 @@ def findings(lock: Lock) -> list[str]:
     return sorted(set(found))
 
 
+def hash_findings(pins: dict[str, str], text: str, file: str) -> list[str]:
+    """What is wrong with a file of hashes, one line each."""
+    wanted, hashed = {f"{name}=={version}" for name, version in pins.items()}, read_hashes(text)
+    there = {f"{name}=={version}" for name, version in read_pins(text).items()}
+    found = [f"no hash: {pin} has none in {file}; run `make lock`" for pin in wanted - hashed.keys()]
+    return sorted(found + [f"unused: {pin} is in {file} alone; run `make lock`" for pin in there - wanted])
+
+
+def fetch_hashes(pins: list[str]) -> dict[str, list[str]]:
+    """The SHA-256 of the files that pip would install here, and with the oldest C library that TFF runs with.
+
+    pip names the files and their digests as the registry has them; nothing is installed.
+    """
+    by_source = [pin for pin in pins if pin.partition("==")[0] in SOURCES]
+    wheels = [pin for pin in pins if pin not in by_source]
+    platforms = [f"manylinux_2_{minor}_x86_64" for minor in range(_OLDEST_GLIBC, 4, -1)]
+    platforms += ["manylinux2014_x86_64", "manylinux2010_x86_64", "manylinux1_x86_64"]
+    abis = [f"--abi={abi}" for abi in ("cp311", "abi3", "none")]
+    oldest = ["--target=.", "--only-binary=:all:", "--python-version=3.11", "--implementation=cp", *abis]
+    hashes: dict[str, set[str]] = {pin: set() for pin in pins}
+    for options, chosen in (
+        (["--only-binary=:all:"], wheels),
+        ([*oldest, *(f"--platform={platform}" for platform in platforms)], wheels),
+        (["--no-binary=:all:"], by_source),
+    ):
+        for name, version, digest in _report(options, chosen):
+            hashes[f"{canonicalize_name(name)}=={version}"].add(digest)
+    return {pin: sorted(digests) for pin, digests in hashes.items()}
+
+
+def _report(options: list[str], pins: list[str]) -> list[tuple[str, str, str]]:
+    """Name, version and SHA-256 of what pip would install."""
+    if not pins:
+        return []
+    pip = [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--no-deps", "--quiet"]
+    with tempfile.TemporaryDirectory() as folder:
+        command = [*pip, "--no-build-isolation", "--report=report.json", *options, *pins]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise LockError(f"{done.stderr.strip()}\npip cannot tell the hashes of {', '.join(pins)}")
+        report = json.loads(Path(folder, "report.json").read_text())
+    return [
+        (of["name"], of["version"], each["download_info"]["archive_info"]["hashes"]["sha256"])
+        for each in report["install"]
+        for of in [each["metadata"]]
+    ]
+
+
+def write_hashes(pins: dict[str, str]) -> None:
+    """Writes requirements.lock; keeps what it has, and asks pip for the hashes of the other pins."""
+    known = read_hashes(HASHES.read_text()) if HASHES.exists() else {}
+    wanted = [f"{name}=={version}" for name, version in sorted(pins.items())]
+    known |= fetch_hashes([pin for pin in wanted if pin not in known])
+    lines = [" \\\n    ".join([pin, *(f"--hash=sha256:{digest}" for digest in known[pin])]) for pin in wanted]
+    HASHES.write_text(_HASHES_HEAD + "\n".join(lines) + "\n")
+
+
 def check() -> None:
     """Prints what is wrong with the lock, or that all is well."""
     lock = read_lock()
-    if found := findings(lock):
+    hashes = HASHES.read_text() if HASHES.exists() else ""
+    if found := findings(lock) + hash_findings(lock.pins, hashes, HASHES.name):
         raise LockError("\n".join(found))
     print(
         f"requirements.txt is sound: {len(lock.direct)} direct dependencies, {len(lock.transitive)} needed by these, "
-        f"{len(ALLOWED)} allowed exceptions"
+        f"{len(ALLOWED)} allowed exceptions, all with hashes; only as source: {', '.join(sorted(SOURCES))}"
     )
 
 
@@ -189,6 +270,7 @@ def write() -> None:
     else:
         REQUIREMENTS.write_text(text)
         print("requirements.txt is written anew")
+    write_hashes(read_lock().pins)
 
 
 def check_gpu() -> None:

@@ -2,7 +2,8 @@
 
 An operation takes what a call of the function takes, by the same names (`args`, `output`): a node
 that calls the function becomes one of it by another name in `op`. Its outputs lie where an input
-lay that nobody else needs, or in new memory.
+lay that nobody else needs, or in new memory. TensorFlow refuses a node of other element types, and the machine code one
+with more or fewer inputs or outputs: a graph need not come from the pass that put the operation in.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ _CALLED = {
     "TF_NewStatus": "ptr ()",
     "TF_DeleteStatus": "void (ptr)",
     "TF_SetStatus": "void (ptr, i32, ptr)",
+    "TF_NumInputs": "i32 (ptr)",
+    "TF_NumOutputs": "i32 (ptr)",
     "TF_GetInput": "void (ptr, i32, ptr, ptr)",
     "TF_DeleteTensor": "void (ptr)",
     "TF_NumDims": "i32 (ptr)",
@@ -101,15 +104,18 @@ def _text(function: ElementFunction) -> str:
         f"@group{i} = private constant [{len(g.arguments)} x i32] [{', '.join(f'i32 {a}' for a in g.arguments)}]"
         for i, g in enumerate(function.groups)
     ]
-    message = b"Tensors that an elementwise function treats alike must have one shape, and scalars none.\0"
+    messages = {
+        "misshapen": "Tensors that an elementwise function treats alike must have one shape, and scalars none.",
+        "miscounted": f"An elementwise function was compiled for {function.num_arguments} inputs and "
+        f"{function.num_results} outputs; this node has others.",
+    }
     compute, loops = _compute(function)
-    literal = "".join(f"\\{byte:02X}" for byte in message)
     return "\n".join(
         [
             *[f"declare {kind.replace('(', f'@{name}(', 1)}" for name, kind in _CALLED.items()],
             *DECLARATIONS,
             *candidates,
-            f'@message = private constant [{len(message)} x i8] c"{literal}"',
+            *[_constant(name, text) for name, text in messages.items()],
             _DIFFER,
             *loops,
             "define void @compute(ptr %kernel, ptr %context) {",
@@ -120,6 +126,13 @@ def _text(function: ElementFunction) -> str:
             "}",
         ]
     )
+
+
+def _constant(name: str, text: str) -> str:
+    """A string of C, in LLVM's language."""
+    content = text.encode() + b"\0"
+    literal = "".join(f"\\{byte:02X}" for byte in content)
+    return f'@{name} = private constant [{len(content)} x i8] c"{literal}"'
 
 
 def _compute(function: ElementFunction) -> tuple[list[str], list[str]]:
@@ -138,6 +151,9 @@ def _compute(function: ElementFunction) -> tuple[list[str], list[str]]:
         code.line(f"call void @TF_GetInput(ptr %context, i32 {i}, ptr {inputs[i]}, ptr %status)")
         return code.value(f"load ptr, ptr {inputs[i]}")
 
+    for function_name, number in (("TF_NumInputs", function.num_arguments), ("TF_NumOutputs", function.num_results)):
+        found = code.value(f"call i32 @{function_name}(ptr %context)")
+        code.leave_if(f"icmp ne i32 {found}, {number}", "miscounted")
     sizes = []
     for number, group in enumerate(function.groups):
         model = fetch(group.arguments[0])
@@ -180,9 +196,10 @@ def _compute(function: ElementFunction) -> tuple[list[str], list[str]]:
     elements = [code.value(f"call ptr @TF_TensorData(ptr {tensor})") for tensor in tensors]
     loops = function.write_loops(code, elements[: function.num_arguments], elements[function.num_arguments :], sizes)
     code.line("br label %done")
-    code.begin("misshapen")
-    code.line(f"call void @TF_SetStatus(ptr %status, i32 {_INVALID_ARGUMENT}, ptr @message)")
-    code.line("br label %failed")
+    for reason in ("misshapen", "miscounted"):
+        code.begin(reason)
+        code.line(f"call void @TF_SetStatus(ptr %status, i32 {_INVALID_ARGUMENT}, ptr @{reason})")
+        code.line("br label %failed")
     code.begin("failed")
     code.line("call void @TF_OpKernelContext_Failure(ptr %context, ptr %status)")
     code.line("br label %done")
@@ -248,8 +265,8 @@ def _register(name: str, compute: int, infer_shapes: int) -> None:
     """Makes machine code an operation of TensorFlow's, on CPUs."""
     operation = _call("TF_NewOpDefinitionBuilder", name, result=ctypes.c_void_p)
     for part, spec in (
-        ("Attr", "Tin: list(type)"),
-        ("Attr", "Tout: list(type)"),
+        ("Attr", "Tin: list({float})"),
+        ("Attr", "Tout: list({float})"),
         ("Input", "args: Tin"),
         ("Output", "output: Tout"),
     ):

@@ -341,6 +341,49 @@ def test_tensors_of_different_shapes_are_refused(shapes: tuple[list[int], ...]) 
         imported(*map(tf.ones, shapes))
 
 
+def hostile_node(inputs: list[tf.Tensor], in_types: list[Any], out_types: list[Any]) -> Any:
+    """Evaluates a node of the operation that was compiled for two tensors of float32 and a scalar, with one result."""
+    function = tf.function(lambda s, x, y: graph_marks.map_tensors(lambda s, a, b: (s * a + b,), [s], [x], [y]))
+    specs = [tf.TensorSpec([], tf.float32)] + [tf.TensorSpec([4], tf.float32)] * 2
+    graph_def = function.get_concrete_function(*specs).graph.as_graph_def()
+    fusing.use_loops(graph_def)
+    (operation,) = {node.op for node in graph_def.node if node.op.startswith(OPERATION)}
+    hostile = tf.compat.v1.GraphDef(versions=graph_def.versions)
+    node = hostile.node.add(name="hostile", op=operation)
+    for i, tensor in enumerate(inputs):
+        placeholder = hostile.node.add(name=f"x{i}", op="Placeholder")
+        placeholder.attr["dtype"].type = tensor.dtype.as_datatype_enum
+        node.input.append(f"x{i}")
+    for name, types in (("Tin", in_types), ("Tout", out_types)):
+        node.attr[name].list.type.extend(dtype.as_datatype_enum for dtype in types)
+    specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in inputs]
+    return graphs.import_function(hostile, [f"x{i}:0" for i in range(len(inputs))], specs, ["hostile:0"])(*inputs)
+
+
+def test_a_graph_that_was_made_by_hand_computes_what_was_compiled() -> None:
+    """Guards the test below."""
+    inputs = [tf.ones([4]), tf.ones([4]), tf.constant(2.0)]
+    np.testing.assert_array_equal(hostile_node(inputs, [tf.float32] * 3, [tf.float32])[0], np.full(4, 3.0))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "out_types", "error"),
+    [
+        ([tf.int8, tf.int8, tf.float32], [tf.float32], "int8"),
+        ([tf.float32] * 3, [tf.int64], "int64"),
+        ([tf.float32] * 2, [tf.float32], "compiled for 3 inputs and 1 outputs; this node has others"),
+        ([tf.float32], [tf.float32], "compiled for 3 inputs"),
+        ([tf.float32] * 5, [tf.float32], "compiled for 3 inputs"),
+        ([tf.float32] * 3, [tf.float32] * 2, "compiled for 3 inputs and 1 outputs"),
+    ],
+)
+def test_a_graph_cannot_read_other_memory(inputs: list[Any], out_types: list[Any], error: str) -> None:
+    """int8 inputs gave back what lay behind them; too few ended the process."""
+    tensors = [tf.zeros([] if i == 2 else [4], dtype) for i, dtype in enumerate(inputs)]
+    with pytest.raises((tf.errors.InvalidArgumentError, TypeError, ValueError), match=error):
+        hostile_node(tensors, inputs, out_types)
+
+
 def test_tensors_treated_alike_share_a_loop() -> None:
     """Compiling hundreds of weights takes no longer than compiling one."""
 

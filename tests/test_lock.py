@@ -1,0 +1,47 @@
+"""The lock: every package that is installed is held to the hash of its file."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+
+import pytest
+
+from tools import lock
+
+ROOT = pathlib.Path(__file__).parent.parent
+
+
+def test_every_pin_has_a_hash_and_nothing_else_has() -> None:
+    pins = lock.read_lock().pins
+    assert lock.hash_findings(pins, lock.HASHES.read_text(), "") == []
+    assert pins.keys() >= lock.SOURCES
+
+
+def test_what_is_wrong_with_hashes_is_named() -> None:
+    digest = "--hash=sha256:" + 64 * "a"
+    text = f"one==1 \\\n    {digest}\ntwo==2\nthree==3 \\\n    {digest} \\\n    {digest}\n"
+    assert lock.read_pins(text) == {"one": "1", "two": "2", "three": "3"}
+    assert lock.hash_findings({"one": "1", "two": "2"}, text, "FILE") == [
+        "no hash: two==2 has none in FILE; run `make lock`",
+        "unused: three==3 is in FILE alone; run `make lock`",
+    ]
+    assert lock.hash_findings({"one": "2"}, text, "FILE")[0] == "no hash: one==2 has none in FILE; run `make lock`"
+
+
+def test_installing_requires_hashes() -> None:
+    script = (ROOT / "tools" / "install.sh").read_text()
+    installs = re.findall(r"run_pip (.*?-r \S+)", script)
+    assert installs and all(arguments.startswith("--require-hashes") for arguments in installs)
+
+
+def test_setuptools_has_no_known_hole() -> None:
+    """CVE-2025-47273, mended in 78.1.1; from 82 on there is no pkg_resources, which tensorboard imports."""
+    major, minor, patch = map(int, lock.read_lock().pins["setuptools"].split("."))
+    assert (78, 1, 1) <= (major, minor, patch) < (82, 0, 0)
+
+
+def test_a_pin_without_a_hash_fails_the_check(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
+    monkeypatch.setattr(lock, "HASHES", tmp_path / "none.lock")
+    with pytest.raises(lock.LockError, match=r"no hash: absl-py==.* has none in none\.lock; run `make lock`"):
+        lock.check()
