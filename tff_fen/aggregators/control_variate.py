@@ -56,8 +56,10 @@ class ControlVariateFactory(tff.aggregators.WeightedAggregationFactory):
     def create(self, value_type: tff.Type, weight_type: tff.Type) -> BroadcastingAggregationProcess:
         """Creates the process for values `<delta=W,control=W>` with float32 weights."""
         num_clients = self._num_clients
-        delta_mean = MeanAndCountFactory(self._aggregator).create(value_type["delta"], weight_type)
-        control_mean = MeanAndCountFactory(self._control_aggregator).create(value_type["control"], weight_type)
+        delta_mean = MeanAndCountFactory(self._aggregator, name="aggregator").create(value_type["delta"], weight_type)
+        control_mean = MeanAndCountFactory(self._control_aggregator, name="control_aggregator").create(
+            value_type["control"], weight_type
+        )
 
         @tff.federated_computation()
         def init_fn() -> Any:

@@ -59,8 +59,12 @@ class DualVariableFactory(tff.aggregators.WeightedAggregationFactory):
     def create(self, value_type: tff.Type, weight_type: tff.Type) -> tff.templates.AggregationProcess:
         """Creates the process for deltas of `value_type` with float32 weights."""
         l1, l2, num_clients = self._l1, self._l2, self._num_clients
-        delta_mean = MeanAndCountFactory(self._aggregator).create(value_type, weight_type)
-        sign_mean = MeanAndCountFactory(self._sign_aggregator).create(value_type, weight_type) if l1 else None
+        delta_mean = MeanAndCountFactory(self._aggregator, name="aggregator").create(value_type, weight_type)
+        sign_mean = (
+            MeanAndCountFactory(self._sign_aggregator, name="sign_aggregator").create(value_type, weight_type)
+            if l1
+            else None
+        )
 
         @tff.federated_computation()
         def init_fn() -> Any:

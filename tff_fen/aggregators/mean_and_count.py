@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_fen.aggregators.fixed_denominator import FixedDenominatorFactory
+from tff_fen.aggregators.fixed_denominator import DeclaredMeanFactory
 from tff_fen.checks import check_type
 
 _FACTORIES = (tff.aggregators.WeightedAggregationFactory, tff.aggregators.UnweightedAggregationFactory)
@@ -29,7 +29,7 @@ class MeanAndCountFactory(tff.aggregators.WeightedAggregationFactory):
 
     Each client comes with a weight of 1, or of 0 if it has nothing to contribute. A weighted
     factory divides by the number of contributing clients, an unweighted one by that of all,
-    a `FixedDenominatorFactory` by its own number. For a value type V the process is
+    a `DeclaredMeanFactory` by what it says. For a value type V the process is
 
         initialize: ( -> S@SERVER)
         next: (<S@SERVER, {V}@CLIENTS, {float32}@CLIENTS> ->
@@ -39,25 +39,41 @@ class MeanAndCountFactory(tff.aggregators.WeightedAggregationFactory):
     not finite, which then is zero; else 1.
     """
 
-    def __init__(self, factory: tff.aggregators.AggregationFactory | None = None) -> None:
+    def __init__(self, factory: tff.aggregators.AggregationFactory | None = None, *, name: str = "factory") -> None:
         """Initializes the factory.
 
         Args:
           factory: gives a mean; by default the exact mean, 0 where nobody contributes.
+          name: what messages call it.
         """
-        self._factory = resolve_factory("factory", factory)
+        self._factory = resolve_factory(name, factory)
+        self._name = name
 
     def create(self, value_type: tff.Type, weight_type: tff.Type) -> tff.templates.AggregationProcess:
-        """Creates the process for values of `value_type` with float32 weights."""
-        inner = as_weighted(self._factory).create(value_type, weight_type)
-        fixed = self._factory.denominator if isinstance(self._factory, FixedDenominatorFactory) else None
-        counts_all = not isinstance(self._factory, tff.aggregators.WeightedAggregationFactory)
+        """Creates the process for values of `value_type` with float32 weights.
+
+        Raises:
+          TypeError: if the factory is differentially private and does not say what it divides by.
+        """
+        weighted = isinstance(self._factory, tff.aggregators.WeightedAggregationFactory)
+        inner = self._factory.create(value_type, weight_type) if weighted else self._factory.create(value_type)
+        declared = isinstance(self._factory, DeclaredMeanFactory)
+        fixed = self._factory.denominator if declared else None
+        if not declared and _is_private(inner.initialize.type_signature.result.member):
+            raise TypeError(
+                f"{self._name} is differentially private ({type(self._factory).__name__}): such a factory divides by a "
+                "number of its own, which this algorithm must know, and the algorithm aggregates two messages of each "
+                "client, each of which costs privacy. Take tff_fen.build_dp_pair, whose two factories share one "
+                "budget; or, if you account for both yourself, wrap each factory whole in "
+                "tff_fen.FixedDenominatorFactory(factory, clients_per_round), or, if it divides by the number of "
+                "participants, in tff_fen.aggregators.DeclaredMeanFactory(factory)."
+            )
 
         @tff.tensorflow.computation(value_type, weight_type, weight_type)
         def conclude(mean: Any, participants: tf.Tensor, contributing: tf.Tensor) -> Any:
             refuse, _ = tff.learning.templates.reject_non_finite_update(None, mean)
             usable = tf.logical_not(refuse)
-            count = participants if counts_all else contributing
+            count = contributing if weighted else participants
             if fixed is None:
                 usable = tf.logical_and(usable, contributing > 0.0)
             else:
@@ -79,7 +95,7 @@ class MeanAndCountFactory(tff.aggregators.WeightedAggregationFactory):
             tff.FederatedType(weight_type, tff.CLIENTS),
         )
         def next_fn(state: Any, value: Any, weight: Any) -> tff.templates.MeasuredProcessOutput:
-            output = inner.next(state, value, weight)
+            output = inner.next(state, value, weight) if weighted else inner.next(state, value)
             participants = tff.federated_sum(tff.federated_map(one, weight))
             result = tff.federated_map(conclude, (output.result, participants, tff.federated_sum(weight)))
             return tff.templates.MeasuredProcessOutput(output.state, result, output.measurements)
@@ -105,6 +121,19 @@ def resolve_factory(
             "Wrap it: tff.aggregators.MeanFactory(it) or tff.aggregators.UnweightedMeanFactory(it)."
         )
     return factory
+
+
+def _is_private(state_type: tff.Type) -> bool:
+    """Whether a process of this state has a `tff.aggregators.DifferentiallyPrivateFactory` somewhere inside.
+
+    Told from the state, which every wrapper carries along, and not from the factories: TFF's clipping, zeroing and
+    measuring ones keep what they wrap in closures, and distributed DP makes its inner factory when it creates the
+    process. All of TFF's private processes have a `DPAggregatorState` with a field `dp_event`, what an accountant is
+    to be told.
+    """
+    if not isinstance(state_type, tff.StructType):
+        return False
+    return any(name == "dp_event" or _is_private(inner) for name, inner in tff.structure.iter_elements(state_type))
 
 
 def as_weighted(factory: tff.aggregators.AggregationFactory) -> tff.aggregators.WeightedAggregationFactory:

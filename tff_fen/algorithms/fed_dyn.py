@@ -68,7 +68,7 @@ def build_fed_dyn(
     one client changes the pair (delta / C1, signs / C2) by at most sqrt(2) in norm;
     two Gaussian mechanisms of noise multipliers z1 and z2 cost as much as one of
     `(z1^-2 + z2^-2)^(-1/2)` (one client added or removed). `tff_fen.build_dp_pair` builds the
-    two from one budget. Another private factory must be wrapped in
+    two from one budget. Another private factory is refused unless it is wrapped in
     `tff_fen.FixedDenominatorFactory`, for h needs to know what it divides by.
 
     Args:

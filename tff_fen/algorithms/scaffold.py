@@ -68,8 +68,8 @@ def build_scaffold(
     Privacy: two aggregates of each client leave the aggregator, of delta_k and of
     c_k' - c_k. With the two clipped to norms C1 and C2 one client changes the pair
     (delta / C1, change / C2) by at most sqrt(2) in norm; see `tff_fen.build_dp_pair`. Another
-    private factory must be wrapped in `tff_fen.FixedDenominatorFactory`, for c needs to
-    know what it divides by.
+    private factory is refused unless it is wrapped in `tff_fen.FixedDenominatorFactory`,
+    for c needs to know what it divides by.
 
     Args:
       model: a `tff.learning.models.FunctionalModel` with float32 weights.
