@@ -13,6 +13,8 @@ With `release_messages` they have a fourth, what each client sent:
 
 from __future__ import annotations
 
+import collections
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import tensorflow_federated as tff
@@ -49,6 +51,49 @@ class ClientMessage(NamedTuple):
     message: Any
 
 
+class _NextComputation(tff.framework.ConcreteComputation):
+    """`next`, which refuses a client that comes twice when Python calls it.
+
+    Not a part of the computation: there the server would have to be told who takes part, in the clear whatever
+    aggregator is used, and comparing each client with all others costs the square of the cohort. Whoever calls `next`
+    knows the clients. A computation that calls `next` passes no values yet, and nothing is checked.
+    """
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        clients = kwargs["clients"] if "clients" in kwargs else args[1] if len(args) > 1 else None
+        if isinstance(clients, (list, tuple)):
+            _check_different(clients)
+        return super().__call__(*args, **kwargs)
+
+
+def _check_different(clients: Sequence[Any]) -> None:
+    """Raises a `ValueError` if two clients have one id."""
+    try:
+        ids = [int(_field(_field(client, "state"), "client_id")) for client in clients]
+    except (TypeError, KeyError):
+        # These are no clients: TFF says so, and names the type.
+        return
+    twice = sorted(client for client, count in collections.Counter(ids).items() if count > 1)
+    if twice:
+        raise ValueError(
+            f"clients must be different ones, found client_id {', '.join(map(str, twice[:5]))} more than once: both "
+            "messages would count, and only one of the two new states be kept. Pass each client once per round."
+        )
+
+
+def _refusing_repeats(next_fn: tff.Computation) -> tff.Computation:
+    return _NextComputation(
+        computation_proto=tff.framework.ConcreteComputation.get_proto(next_fn),
+        context_stack=tff.framework.get_context_stack(),
+        annotated_type=next_fn.type_signature,
+    )
+
+
+def _field(value: Any, name: str) -> Any:
+    """A field of whatever container TFF takes for a structure with names."""
+    return getattr(value, name) if hasattr(value, name) else value[name]
+
+
 class StatefulClientProcess(tff.templates.IterativeProcess):
     """An `IterativeProcess` of stateful clients that describes itself; see the module's docstring for its type."""
 
@@ -66,7 +111,7 @@ class StatefulClientProcess(tff.templates.IterativeProcess):
         releases: tuple[str, ...],
         has_average_model: bool,
     ) -> None:
-        super().__init__(initialize_fn, next_fn, next_is_multi_arg=True)
+        super().__init__(initialize_fn, _refusing_repeats(next_fn), next_is_multi_arg=True)
         self._initialize_client = initialize_client
         self._get_model_weights = get_model_weights
         self._set_model_weights = set_model_weights

@@ -15,6 +15,7 @@ Which test kills which mutation (each was planted once and seen caught):
 
 from __future__ import annotations
 
+import collections
 from typing import Any
 
 import numpy as np
@@ -476,6 +477,31 @@ def test_more_participants_than_clients(algorithm: str) -> None:
     clients = build(algorithm, num_clients=2)
     with pytest.raises(Exception, match="More clients took part in the round than num_clients=2"):
         clients.round((0, 1, 2))
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_client_comes_once_per_round(algorithm: str) -> None:
+    """However `next` is called; both messages would count, and only one of the two states be kept."""
+    clients = build(algorithm)
+    inputs = [tff_fen.ClientInput(clients.states[k], clients.data_sets[k]) for k in (0, 3, 0)]
+    named = [collections.OrderedDict(state=c.state._asdict(), data=c.data) for c in inputs]
+    for call in (
+        lambda: clients.process.next(clients.server, inputs),
+        lambda: clients.process.next(state=clients.server, clients=inputs),
+        lambda: clients.process.next(clients.server, named),
+    ):
+        with pytest.raises(ValueError, match="clients must be different ones, found client_id 0 more than once"):
+            call()
+    # What are no clients is for TFF to refuse, and inside another computation there are no values to compare yet.
+    with pytest.raises(TypeError):
+        clients.process.next(clients.server, [clients.states[0]] * 2)
+    signature = clients.process.next.type_signature.parameter
+
+    @tff.federated_computation(signature[0], signature[1])
+    def one_round(state: Any, clients_of_round: Any) -> Any:
+        return clients.process.next(state, clients_of_round)
+
+    assert len(one_round(clients.server, inputs[:2]).client_states) == 2
 
 
 # Scale -------------------------------------------------------------------------------------------------------------
