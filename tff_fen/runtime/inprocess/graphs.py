@@ -34,6 +34,9 @@ def load(proto: Any) -> Callable[..., Value]:
     Safe to call from many threads at once.
     """
     graph = GraphFunction(proto)
+    if graph.has_queue:
+        # A queue lives as long as its kernel and would hand what is left in it to the next call.
+        return lambda argument=(): GraphFunction(proto)(argument)
     if graph.is_unsafe:
         return _Copies(proto, graph)
     return graph
@@ -47,6 +50,7 @@ class GraphFunction:
 
     Attributes:
       is_unsafe: whether one call has to end before the next begins.
+      has_queue: whether there is a queue, which calls would share: each needs an import of its own.
     """
 
     def __init__(self, proto: Any) -> None:
@@ -67,6 +71,7 @@ class GraphFunction:
         isolating.cut_control_inputs(graph_def, map(tensor_node, parameters))
         isolating.keep_ancestors(graph_def, map(tensor_node, fetches))
         stages.run_after_optimiser(graph_def)
+        self.has_queue = any(node.op in isolating.QUEUES for node in all_nodes(graph_def))
         self.is_unsafe = any(_UNSAFE in node.op for node in all_nodes(graph_def))
         placeholders = {node.name: node for node in graph_def.node if node.op == "Placeholder"}
         used = [(i, name) for i, name in enumerate(parameters) if tensor_node(name) in placeholders]

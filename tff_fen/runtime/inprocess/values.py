@@ -136,13 +136,14 @@ def egest(value: Value, type_spec: tff.Type, num_clients: int) -> Any:
     if isinstance(type_spec, tff.FederatedType):
         if type_spec.placement is tff.SERVER:
             return egest(value, type_spec.member, num_clients)
+        if type_spec.all_equal:
+            # Whatever the number of clients: TFF's own runtime wants one, as its `default_num_clients` then.
+            return egest(value.members[0], type_spec.member, num_clients)
         if num_clients == 0:
-            # TFF's own runtime raises too: without clients there is no value to show, not even one equal for all.
+            # TFF's own runtime raises too: without clients there is no value to show.
             raise ValueError(
                 f"The result holds a value of type {type_spec}, but there are no clients. Pass at least one client, "
                 "or return values at SERVER only."
             )
-        if type_spec.all_equal:
-            return egest(value.members[0], type_spec.member, num_clients)
         return [egest(member, type_spec.member, num_clients) for member in value.each(num_clients)]
     raise TypeError(f"A result of type {type_spec} cannot be returned to Python; return what it computes instead.")

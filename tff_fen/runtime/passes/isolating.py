@@ -26,6 +26,8 @@ _ANONYMOUS_TABLES = {
     "MutableHashTableOfTensorsV2": "AnonymousMutableHashTableOfTensors",
     "MutableDenseHashTableV2": "AnonymousMutableDenseHashTable",
 }
+# Without a name these belong to their kernel, so to the import of the graph; see `graphs.load`.
+QUEUES = frozenset({"FIFOQueueV2", "PaddingFIFOQueueV2", "PriorityQueueV2", "RandomShuffleQueueV2"})
 _NAMING_ATTRIBUTES = ("container", "shared_name", "use_node_name_sharing")
 _HANDLE_OPS = {"VarHandleOp", *_ANONYMOUS_TABLES.values()}
 
@@ -110,10 +112,14 @@ def _make_anonymous(node: tf.compat.v1.NodeDef) -> None:
         node.op = _ANONYMOUS_TABLES[node.op]
         for name in _NAMING_ATTRIBUTES:
             node.attr.pop(name, None)
+    elif node.op in QUEUES:
+        for name in _NAMING_ATTRIBUTES[:2]:
+            node.attr[name].s = b""
     elif "shared_name" in node.attr:
         raise UnsupportedConstructError(
             f"A TensorFlow computation holds a {node.op} ({node.name!r}), a resource that calls side by side would "
-            f"share. In process these can be made anew for each call: VarHandleOp, {', '.join(_ANONYMOUS_TABLES)}. "
+            f"share. In process these can be made anew for each call: VarHandleOp, "
+            f"{', '.join([*_ANONYMOUS_TABLES, *sorted(QUEUES)])}. "
             "Use one of those, or run the computation on tff_fen.runtime.set_native_context()."
         )
 

@@ -48,20 +48,19 @@ def test_suite_is_large_and_can_tell_results_apart() -> None:
             assert_same(a, b, 0.0)
 
 
-# What is returned at CLIENTS needs clients, as on TFF's native runtime.
-@pytest.mark.parametrize(
-    "build, argument",
-    [
-        (mapped(lambda x: x, INT), []),
-        (federated(lambda x: tff.federated_broadcast(x), at_server(INT)), 1),
-        (federated(lambda x: x, at_clients(INT, all_equal=True)), 1),
-    ],
-)
-def test_nothing_is_returned_from_no_clients(build: Any, argument: Any, native: Any, in_process: Any) -> None:
-    computation = build()
+def test_each_clients_value_is_not_returned_from_no_clients(native: Any, in_process: Any) -> None:
+    computation = mapped(lambda x: x, INT)()
     for context, message in ((native, "no data"), (in_process, "there are no clients")):
         with pytest.raises(ValueError, match=message):
-            evaluate_on(context, lambda: computation(argument))
+            evaluate_on(context, lambda: computation([]))
+
+
+def test_a_value_equal_for_all_needs_no_clients(installed: InProcessContext) -> None:
+    """TFF's own runtime returns it where it was made with `default_num_clients` > 0."""
+    assert federated(lambda x: tff.federated_broadcast(x), at_server(INT))()(3) == 3
+    assert federated(lambda x: x, at_clients(INT, all_equal=True))()(4) == 4
+    both = federated(lambda x, y: (tff.federated_broadcast(x), tff.federated_sum(y)), at_server(INT), at_clients(INT))()
+    assert tuple(both(5, [])) == (5, 0)
 
 
 def test_names_what_it_cannot_evaluate(installed: InProcessContext) -> None:
@@ -70,13 +69,37 @@ def test_names_what_it_cannot_evaluate(installed: InProcessContext) -> None:
     with pytest.raises(tff_fen.runtime.UnsupportedConstructError, match="kind 'xla'"):
         tff.jax.computation(lambda x: jnp.add(x, 1), INT)(1)
 
-    def use_queue() -> tf.Tensor:
-        queue = tf.queue.FIFOQueue(1, tf.int32, [])
-        with tf.control_dependencies([queue.enqueue(1)]):
-            return queue.dequeue()
+    def use_barrier() -> tf.Tensor:
+        return tf.raw_ops.BarrierReadySize(handle=tf.raw_ops.Barrier(component_types=[tf.int32]))
 
-    with pytest.raises(tff_fen.runtime.UnsupportedConstructError, match="holds a FIFOQueueV2"):
-        tensorflow(use_queue)()()
+    with pytest.raises(tff_fen.runtime.UnsupportedConstructError, match="holds a Barrier"):
+        tensorflow(use_barrier)()()
+
+
+def test_each_call_has_queues_of_its_own(installed: InProcessContext) -> None:
+    """What a call leaves in a queue is in no other: neither in the next, nor in one beside it."""
+
+    def leave_in_queue(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        queue = tf.queue.FIFOQueue(100, tf.int32, [])
+        with tf.control_dependencies([queue.enqueue(x)]), tf.control_dependencies([queue.enqueue(x)]):
+            first = queue.dequeue()
+        with tf.control_dependencies([first]):
+            return first, queue.size()
+
+    computation = tensorflow(leave_in_queue, INT)()
+    assert [tuple(computation(k)) for k in (1, 2, 3)] == [(1, 1), (2, 1), (3, 1)]
+    at_all_clients = mapped(leave_in_queue, INT)()
+    assert [tuple(pair) for pair in at_all_clients(list(range(20)))] == [(k, 1) for k in range(20)]
+
+
+def test_iblt_heavy_hitters(installed: InProcessContext) -> None:
+    """Of tff.analytics; decoding peels entries off a queue in random order."""
+    words = [["a", "b", "a"], ["a", "c"], ["dd"]]
+    computation = tff.analytics.heavy_hitters.iblt.build_iblt_computation(capacity=20, string_max_bytes=10)
+    for _ in range(2):
+        output = computation([tf.data.Dataset.from_tensor_slices(w).batch(2) for w in words])
+        counts = dict(zip(output.heavy_hitters, output.heavy_hitters_counts, strict=True))
+        assert counts == {b"a": 3, b"b": 1, b"c": 1, b"dd": 1} and output.num_not_decoded == 0
 
 
 def test_client_errors_name_the_client(installed: InProcessContext) -> None:
