@@ -5,6 +5,8 @@ A split is a list of sorted index arrays, one a client: the data itself is never
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from tff_fen.checks import check_integer, check_number
@@ -49,8 +51,10 @@ def split_dirichlet(labels: np.ndarray, num_clients: int, alpha: float, *, sigma
     each time with a label from the client's own distribution. Where that code redraws
     until a label is left, and stalls when a client's distribution has hardly any mass on
     the labels that are left, the distribution is restricted to these labels at once: the
-    same draw, without the waiting. A client with no mass at all on them takes them by
-    what is left of each.
+    same draw, without the waiting.
+
+    As alpha goes to 0 each client has one label, and takes another only once that label has
+    no examples left: all examples are dealt, and clients draw their labels independently.
 
     Args:
       labels: integers, [n].
@@ -63,7 +67,7 @@ def split_dirichlet(labels: np.ndarray, num_clients: int, alpha: float, *, sigma
     sizes = client_sizes(len(labels), num_clients, sigma=sigma, seed=seed)
     rng = np.random.default_rng((seed, 2))
     classes, numbers = np.unique(labels, return_inverse=True)
-    priors = rng.dirichlet([alpha] * len(classes), size=num_clients)
+    restrict = _draw_priors(rng, alpha, (num_clients, len(classes)))
     # Each class's examples in random order, taken from the end.
     pools = [rng.permutation(np.flatnonzero(numbers == c)) for c in range(len(classes))]
     left = np.array([len(pool) for pool in pools])
@@ -74,14 +78,35 @@ def split_dirichlet(labels: np.ndarray, num_clients: int, alpha: float, *, sigma
     cumulated: dict[int, np.ndarray] = {}
     for k, draw in zip(places.tolist(), draws.tolist(), strict=True):
         if k not in cumulated:
-            mass = priors[k] * (left > 0)
-            cumulated[k] = np.cumsum(mass if mass.sum() > 0 else left)
+            cumulated[k] = np.cumsum(restrict(k, left > 0))
         c = int(np.searchsorted(cumulated[k], draw * cumulated[k][-1], side="right"))
         left[c] -= 1
         taken[k].append(int(pools[c][left[c]]))
         if left[c] == 0:
             cumulated.clear()
     return [np.sort(np.array(indices, np.int64)) for indices in taken]
+
+
+# Below it NumPy draws in another way too, and what it draws is soon rounded to zero.
+_LEAST_ALPHA_WITHOUT_LOGARITHM = 0.1
+
+
+def _draw_priors(
+    rng: np.random.Generator, alpha: float, shape: tuple[int, int]
+) -> Callable[[int, np.ndarray], np.ndarray]:
+    """Draws clients' label distributions; returns `(client, labels that are left) -> masses`, zero elsewhere."""
+    if alpha >= _LEAST_ALPHA_WITHOUT_LOGARITHM:
+        priors = rng.dirichlet([alpha] * shape[1], size=shape[0])
+        return lambda k, is_left: priors[k] * is_left
+    # A Dirichlet draw is one of gamma(alpha), normalised, and gamma(alpha) = gamma(alpha + 1) U^(1/alpha), which is
+    # far below the smallest double: alpha times its logarithm is not.
+    scaled = alpha * np.log(rng.standard_gamma(alpha + 1.0, shape)) - rng.standard_exponential(shape)
+
+    def restrict(k: int, is_left: np.ndarray) -> np.ndarray:
+        with np.errstate(over="ignore", under="ignore"):  # far below the largest: their mass is 0
+            return np.exp((scaled[k] - scaled[k][is_left].max()) / alpha, where=is_left, out=np.zeros(shape[1]))
+
+    return restrict
 
 
 def split_shards(labels: np.ndarray, num_clients: int, shards_per_client: int = 2, *, seed: int = 0) -> Split:

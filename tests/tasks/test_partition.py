@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import numpy as np
@@ -76,6 +77,41 @@ def test_dirichlet_never_stalls_when_labels_run_out() -> None:
     split = partition.split_dirichlet(labels, 10, 1e-3, seed=1)
     assert sum(map(len, split)) == 1000
     assert label_counts(labels, split).sum(0).tolist() == [5, 995]
+
+
+@pytest.mark.parametrize("alpha", [1e-4, 1e-10, 1e-300, 5e-324])
+def test_dirichlet_in_the_limit_is_one_label_per_client(alpha: float) -> None:
+    """Where drawn without the logarithm all of it but one label is 0, or, from 1e-10 on, the draw never ends."""
+    rng = np.random.default_rng(0)
+    restrict = partition._draw_priors(rng, alpha, (1000, 10))
+    everything, some = np.ones(10, bool), np.arange(10) % 3 == 0
+    for is_left in (everything, some):
+        mass = np.array([restrict(k, is_left) for k in range(1000)])
+        assert mass.max(1).tolist() == [1.0] * 1000 and np.mean(mass.sum(1) - 1) < 1e-2 and not mass[:, ~is_left].any()
+        # Each label that is left is as likely as any other.
+        favourites = np.bincount(mass.argmax(1), minlength=10)[is_left]
+        assert stats.chisquare(favourites).pvalue > 0.001
+    # Ample labels: what clients wish for is near to what there is, and only the rest goes to second choices.
+    labels = np.repeat(np.arange(10), 5000)
+    counts = label_counts(labels, partition.split_dirichlet(labels, 1000, alpha))
+    assert np.mean(counts.max(1) / counts.sum(1)) > 0.9 and np.mean((counts > 0).sum(1)) < 2.0
+
+
+def test_dirichlet_draws_of_usual_alphas_are_kept() -> None:
+    """Results and resumed runs rest on these splits: their digest, as the first version drew them."""
+    digest = hashlib.sha256()
+    for alpha in (0.1, 0.3, 0.6, 100.0):
+        for part in partition.split_dirichlet(LABELS, 50, alpha, sigma=0.5, seed=1):
+            digest.update(part.tobytes())
+    assert digest.hexdigest()[:16] == "a8f2a083a890d8ca"
+
+
+def test_dirichlet_shares_below_the_switch_follow_the_theory() -> None:
+    """In the logarithm: a label's share is Beta(alpha, 9 alpha)."""
+    restrict = partition._draw_priors(np.random.default_rng(2), 0.05, (4000, 10))
+    mass = np.array([restrict(k, np.ones(10, bool)) for k in range(4000)])
+    share = (mass / mass.sum(1, keepdims=True))[:, 3]
+    assert stats.kstest(share, stats.beta(0.05, 0.45).cdf).pvalue > 0.01
 
 
 def test_shards_give_few_labels() -> None:
