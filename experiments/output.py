@@ -106,6 +106,7 @@ class Folder:
         self._events = tff.program.TensorBoardReleaseManager(self.path)
         rows = [record.row for record in records]
         self._columns = list(dict.fromkeys(name for row in rows for name in row))
+        self._warn_if_ahead(len(rows))
         write_whole(self.path / "metrics.csv", _format_rows(self._columns, rows, header=True).encode())
         for row in rows:
             self._release(row)
@@ -131,6 +132,19 @@ class Folder:
         except (OSError, ValueError):
             return {}
         return found if isinstance(found, dict) else {}
+
+    def _warn_if_ahead(self, done: int) -> None:
+        """Warns if `metrics.csv`, which follows the store, holds rounds that the store does not."""
+        try:
+            with (self.path / "metrics.csv").open(newline="") as lines:
+                known = sum(1 for _ in csv.DictReader(lines))
+        except (OSError, ValueError, csv.Error):
+            return
+        if known > done:
+            logging.warning(
+                "%s has %d rounds, the store %d: the store went back. Rounds from %d on are computed again.",
+                self.path / "metrics.csv", known, done, done + 1,
+            )  # fmt: skip
 
     def finish(self, summary: Mapping[str, Any], weights: bytes, last: Record | None) -> None:
         """Writes `summary.json`, `weights.npz` and, of the last round if there is one, `updates.csv`."""

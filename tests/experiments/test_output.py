@@ -148,3 +148,16 @@ def test_plots(tmp_path: pathlib.Path) -> None:
         image = np.asarray(Image.open(tmp_path / name).convert("RGB"))
         assert min(image.shape[:2]) > 300 and len(np.unique(image.reshape(-1, 3), axis=0)) > 10, name
     assert plots.draw([]) == {}
+
+
+def test_a_store_that_went_back_is_noticed_by_the_rows(tmp_path: pathlib.Path, caplog: Any) -> None:
+    made = records()
+    folder = Folder(tmp_path)
+    folder.start(made)
+    Folder(tmp_path).start(made)
+    assert "went back" not in caplog.text
+    Folder(tmp_path).start(made[:1])
+    assert "metrics.csv has 3 rounds, the store 1: the store went back. Rounds from 2 on" in caplog.text
+    caplog.clear()
+    Folder(tmp_path).start(made[:1])
+    assert not caplog.text

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import pathlib
 import sqlite3
 import struct
@@ -39,6 +40,8 @@ from tff_fen.program.store.lock import lock
 from tff_fen.program.store.recovery import MODULUS, recover
 
 _DATABASE = "rounds.sqlite"
+# Beside the database: the newest round committed, which an older state of the database does not know of.
+_WITNESS = "newest"
 
 
 class SqliteStore:
@@ -95,7 +98,7 @@ class SqliteStore:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What `latest` found damaged and rolled back; it is logged as well."""
+        """What `latest` found damaged and rolled back, or gone back by itself; it is logged as well."""
         return tuple(self._warnings)
 
     def latest(self) -> Round | None:
@@ -136,6 +139,7 @@ class SqliteStore:
         with self._explained("written"):
             population = self._write_round(int(round_number), checkpoint, states, metrics)
         self._recovered, self._newest, self._population = True, int(round_number), population
+        self._write_witness(int(round_number))
 
     def metrics(self) -> Iterator[tuple[int, bytes]]:
         """Yields all rounds' rows of metrics, in order, as `(round, row)`."""
@@ -166,10 +170,33 @@ class SqliteStore:
         if self._recovered:
             return
         self._newest, self._population, faults = recover(self._db)
+        witnessed = self._read_witness()
+        if witnessed > self._newest and not faults:
+            holds = f"the newest it holds is {self._newest}" if self._newest >= 0 else "it holds none"
+            faults = [f"{self._folder / _DATABASE} is an older state: round {witnessed} was committed to it, {holds}."]
+        if faults:
+            self._write_witness(self._newest)  # It is said once.
         for fault in faults:
             logging.getLogger(__name__).warning("%s Rolled back to round %d.", fault, self._newest)
         self._warnings += faults
         self._recovered = True
+
+    def _read_witness(self) -> int:
+        """The newest round that is known to have been committed; -1 if none is."""
+        try:
+            return int((self._folder / _WITNESS).read_bytes())
+        except (OSError, ValueError):
+            return -1  # Of an earlier version, or damaged: it takes no part in what the store holds.
+
+    def _write_witness(self, number: int) -> None:
+        # After the commit and without waiting for the disk: it may lag behind the database, never lead. In place, so
+        # that a full disk takes it, and at one length, so that a shorter number leaves nothing of a longer one.
+        with contextlib.suppress(OSError):
+            descriptor = os.open(self._folder / _WITNESS, os.O_WRONLY | os.O_CREAT, 0o600)
+            try:
+                os.pwrite(descriptor, b"%-20d\n" % number, 0)
+            finally:
+                os.close(descriptor)
 
     def _write_round(self, number: int, checkpoint: bytes, states: Mapping[int, bytes], metrics: bytes) -> int:
         """Writes a round and drops what is no longer needed; returns the new population."""

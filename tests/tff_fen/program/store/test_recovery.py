@@ -261,3 +261,37 @@ def test_no_damage_anywhere_in_the_file_goes_unnoticed(tmp_path: pathlib.Path, s
         shutil.rmtree(folder)
     assert min(outcomes["fell back"], outcomes["refused"]) >= 5, outcomes
     assert outcomes["as written"] < 200, outcomes
+
+
+def test_an_older_state_of_the_database_is_noticed(tmp_path: pathlib.Path) -> None:
+    """Whole in itself, as after a restored copy: what stands beside it knows of the rounds that are gone."""
+    path = write(tmp_path, rounds=6)
+    older = path.read_bytes()
+    with SqliteStore(tmp_path) as store:
+        for number in (7, 8):
+            store_process.commit(store, number)
+    path.write_bytes(older)
+    with SqliteStore(tmp_path) as store:
+        assert_is_round(store, 6)
+        (warning,) = store.warnings
+        assert "is an older state: round 8 was committed to it, the newest it holds is 6." in warning
+        store_process.commit(store, 7)
+    with SqliteStore(tmp_path) as store:
+        assert_is_round(store, 7)
+        assert not store.warnings, "it is said once"
+    path.unlink()
+    with SqliteStore(tmp_path) as store:
+        assert store.latest() is None
+        assert "round 7 was committed to it, it holds none." in store.warnings[0]
+
+
+def test_a_store_without_a_witness_is_taken_as_it_is(tmp_path: pathlib.Path) -> None:
+    """As earlier versions left it; so is one whose witness is damaged, or behind after a power cut."""
+    write(tmp_path, rounds=3)
+    for content in (None, b"", b"\xff\x00", b"2                   \n"):
+        (tmp_path / "newest").unlink(missing_ok=True)
+        if content is not None:
+            (tmp_path / "newest").write_bytes(content)
+        with SqliteStore(tmp_path) as store:
+            assert_is_round(store, 3)
+            assert not store.warnings
