@@ -13,6 +13,8 @@ from tff_fen.checks import check_integer, check_number
 
 Split = list[np.ndarray]
 
+_MOST_ALPHA = 1e15
+
 
 def client_sizes(num_examples: int, num_clients: int, *, sigma: float = 0.0, seed: int = 0) -> np.ndarray:
     """Returns how many examples each client gets: at least one, `num_examples` in all.
@@ -64,6 +66,10 @@ def split_dirichlet(labels: np.ndarray, num_clients: int, alpha: float, *, sigma
       seed: of all draws.
     """
     check_number("alpha", alpha, 0.0, open_low=True)
+    if alpha > _MOST_ALPHA:
+        raise ValueError(
+            f"alpha must be at most {_MOST_ALPHA:g}, found {alpha!r}: beyond, all shares are equal. Lower it."
+        )
     sizes = client_sizes(len(labels), num_clients, sigma=sigma, seed=seed)
     rng = np.random.default_rng((seed, 2))
     classes, numbers = np.unique(labels, return_inverse=True)

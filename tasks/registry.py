@@ -15,6 +15,10 @@ from tasks.task import Clients, Task, build_task
 from tff_fen.checks import check_integer, check_name, check_number
 
 
+# TFF's ClientData holds an id for each of them, and Bernoulli sampling draws a number.
+_MOST_CLIENTS = 10_000_000
+
+
 class TaskRequest(NamedTuple):
     """What is asked of a task; see `load_task`."""
 
@@ -116,7 +120,7 @@ def _check_arguments(
     check_name(f"split of task {name!r}", rule.name, kind.splits)
     if num_clients is None:
         num_clients = kind.num_clients[kind.splits.index(rule.name)]
-    check_integer("num_clients", num_clients, 1)
+    check_integer("num_clients", num_clients, 1, _MOST_CLIENTS)
     check_number("size_sigma", size_sigma, 0.0)
     check_integer("seed", seed, 0)
     check_name("initializer", initializer, models.INITIALIZERS)

@@ -22,6 +22,7 @@ from tff_fen.checks import check_integer, check_number
 
 NUM_INPUTS, NUM_CLASSES = 60, 10
 _MAX_EXAMPLES = 10_000
+_MOST_DEVIATION = 1e6
 _TEST_EXAMPLES, _TEST_CLIENTS = 20, 500
 
 
@@ -38,8 +39,13 @@ class Synthetic:
           seed: of everything.
         """
         check_integer("num_clients", num_clients, 1)
-        check_number("alpha", alpha, 0.0)
-        check_number("beta", beta, 0.0)
+        for name, value in (("alpha", alpha), ("beta", beta)):
+            check_number(name, value, 0.0)
+            if value > _MOST_DEVIATION:
+                raise ValueError(
+                    f"{name} must be at most {_MOST_DEVIATION:g}, found {value!r}: beyond, float32 does not tell a "
+                    "client's examples apart. Lower it."
+                )
         check_integer("seed", seed, 0)
         self._num_clients, self._alpha, self._beta, self._seed = num_clients, alpha, beta, seed
 

@@ -126,6 +126,7 @@ def test_shards_give_few_labels() -> None:
         (lambda: partition.split_iid(LABELS, 0), "num_clients must be an integer >= 1, found 0"),
         (lambda: partition.split_iid(LABELS[:3], 5), "num_examples must be an integer >= 5, found 3"),
         (lambda: partition.split_dirichlet(LABELS, 5, 0.0), "alpha must be a finite number > 0, found 0.0"),
+        (lambda: partition.split_dirichlet(LABELS, 5, 1e308), r"alpha must be at most 1e\+15, found 1e\+308"),
         (lambda: partition.client_sizes(10, 2, sigma=-1.0), "sigma must be a finite number >= 0, found -1.0"),
         (lambda: partition.split_shards(LABELS, 5000), "number of examples must be an integer >= 10000, found 6000"),
     ],
