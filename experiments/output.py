@@ -33,6 +33,7 @@ from absl import logging
 from experiments.columns import HISTOGRAM, ROUND
 from experiments.files import remove_unfinished, write_whole
 from experiments.histogram import format_updates
+from experiments.numerics import describe_numerics
 from experiments.settings import Settings
 from tff_fen.program.records import Record
 
@@ -73,6 +74,7 @@ class Folder:
             message shows them.
         """
         now = {"config": json.loads(config.to_json()), **about, "versions": _versions(), "commit": _commit()}
+        now["numerics"] = describe_numerics()
         if stored is None:
             stored = json.dumps(now).encode()
         there = json.loads(stored)
@@ -94,7 +96,12 @@ class Folder:
         for name in ("versions", "commit"):
             if there[name] != now[name]:
                 logging.warning("%s began with %s %s, now %s: bits may differ", self.path, name, there[name], now[name])
-        content = {**now, **there, "config": now["config"]}
+        for name, was in there.get("numerics", {}).items():  # Earlier versions have not recorded them.
+            if now["numerics"].get(name) != was:
+                logging.warning(
+                    "%s began with %s %s, now %s: bits may differ", self.path, name, was, now["numerics"].get(name)
+                )
+        content = {**now, "numerics": None, **there, "config": now["config"]}
         write_whole(self.path / "config.json", json.dumps(content, indent=2).encode() + b"\n")
         return stored
 

@@ -14,7 +14,6 @@ from tasks.data_sets import cifar, digits, emnist, mnist, shakespeare, sources, 
 from tasks.task import Clients, Task, build_task
 from tff_fen.checks import check_integer, check_name, check_number
 
-
 # TFF's ClientData holds an id for each of them, and Bernoulli sampling draws a number.
 _MOST_CLIENTS = 10_000_000
 

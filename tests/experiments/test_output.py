@@ -161,3 +161,24 @@ def test_a_store_that_went_back_is_noticed_by_the_rows(tmp_path: pathlib.Path, c
     caplog.clear()
     Folder(tmp_path).start(made[:1])
     assert not caplog.text
+
+
+def test_resuming_with_other_numerics_says_what_differs(tmp_path: pathlib.Path, caplog: Any, monkeypatch: Any) -> None:
+    config, about = ExperimentConfig(l2=0.1), {"data": "abc"}
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
+    header = Folder(tmp_path).claim(config, about, None, 0)
+    recorded = json.loads((tmp_path / "config.json").read_text())["numerics"]
+    assert recorded["onednn"] in ("True", "False") and recorded["environment"] == "nothing" and recorded["runtime"]
+    Folder(tmp_path).claim(config, about, header, 1)
+    assert "bits may differ" not in caplog.text
+    monkeypatch.setattr("tff_fen.runtime.devices.uses_onednn", lambda: "other")
+    monkeypatch.setenv("XLA_FLAGS", "--xla_x")
+    Folder(tmp_path).claim(config, about, header, 1)
+    assert f"began with onednn {recorded['onednn']}, now other: bits may differ" in caplog.text
+    assert "began with environment nothing, now XLA_FLAGS=--xla_x: bits may differ" in caplog.text
+    # Earlier versions recorded nothing of the kind.
+    caplog.clear()
+    old = {name: value for name, value in json.loads(header).items() if name != "numerics"}
+    Folder(tmp_path).claim(config, about, json.dumps(old).encode(), 1)
+    assert "bits may differ" not in caplog.text
+    assert json.loads((tmp_path / "config.json").read_text())["numerics"] is None
