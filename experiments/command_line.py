@@ -40,13 +40,25 @@ def run(main: Callable[[list[str]], None], about: str) -> None:
         elif _ALL_HELP.intersection(sys.argv[1:]):
             print(flags.FLAGS.get_help(), flush=True)
         else:
-            main(flags.FLAGS(sys.argv))
+            main(parse_flags(sys.argv))
     except (app.UsageError, flags.Error) as error:
         _refuse(error)
     except KeyboardInterrupt:
         stop_at_once()
     except BrokenPipeError:  # as in `--help | head`; Python would say so once more when it flushes at its end
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def parse_flags(arguments: list[str]) -> list[str]:
+    """Returns what is left of a command line after its flags, those of flag files included."""
+    try:
+        return flags.FLAGS(arguments)
+    except UnicodeDecodeError as error:
+        named = ", ".join(argument for argument in arguments if "flagfile" in argument)
+        raise app.UsageError(
+            f"a flag file must be text in UTF-8, one flag per line, found a byte that is none ({error.reason}, at "
+            f"{error.start}). Check {named}"
+        ) from None
 
 
 def stop_at_once() -> NoReturn:
