@@ -67,7 +67,8 @@ def build_parts(config: ExperimentConfig, task: Task) -> Parts:
     kind, amount = parse_sampling(config.sampling)
     m = len(task.clients)
     aggregation = build_aggregation(config, amount if kind == "uniform" else amount * m)
-    process = build_process(config, task.build_model(), task.batch_size, m, aggregation)
+    local_training = config.local_training(task.batch_size, task.augment)
+    process = build_process(config, task.build_model(), local_training, m, aggregation)
 
     def sample(round_number: int) -> np.ndarray:
         if kind == "uniform":
@@ -80,7 +81,7 @@ def build_parts(config: ExperimentConfig, task: Task) -> Parts:
 def build_process(
     config: ExperimentConfig,
     model: tff.learning.models.FunctionalModel,
-    batch_size: int,
+    local_training: tff_fen.LocalTraining,
     num_clients: int,
     aggregation: Aggregation,
 ) -> tff_fen.StatefulClientProcess:
@@ -90,7 +91,7 @@ def build_process(
     keywords = dict(
         model=model,
         elastic_net=config.elastic_net(),
-        local_training=config.local_training(batch_size),
+        local_training=local_training,
         num_clients=num_clients,
         aggregator=aggregation.first,
         codec=config.codec(),

@@ -46,8 +46,8 @@ class ExperimentConfig(Settings):
 
         return ElasticNet(self.l1, self.l2, self.threshold, self.l1_step)
 
-    def local_training(self, batch_size: int) -> LocalTraining:
-        """The local steps; `batch_size` is the task's, for where none is set."""
+    def local_training(self, batch_size: int, augment: Callable[[Any, Any], Any] | None = None) -> LocalTraining:
+        """The local steps; `batch_size` is the task's, for where none is set, and so is the augmentation."""
         from tff_fen.config import LocalTraining
 
         return LocalTraining(
@@ -58,6 +58,7 @@ class ExperimentConfig(Settings):
             weight_decay=self.weight_decay,
             clip_norm=self.clip_norm,
             seed=self.seed,
+            augment=augment,
         )
 
     def codec(self) -> Codec | None:
@@ -99,6 +100,10 @@ _ONLY_WITH: dict[str, tuple[Callable[[ExperimentConfig], bool], str]] = {
     "compression_bits": (lambda c: c.aggregator == "compression", "aggregator 'compression'"),
     "alpha": (lambda c: c.task == "synthetic", "task 'synthetic'"),
     "beta": (lambda c: c.task == "synthetic", "task 'synthetic'"),
+    "augment": (
+        lambda c: c.task in ("cifar10", "cifar100") or is_foreign(c.task),
+        "tasks of photographs, 'cifar10' and 'cifar100'",
+    ),
     "hyperparameters": (lambda c: is_foreign(c.algorithm), "an algorithm of your own, --algorithm=MODULE:FUNCTION"),
     **{name: _only_with_algorithms(name) for row in ALGORITHMS.values() for name in row.hyperparameters},
 }

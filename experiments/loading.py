@@ -19,7 +19,7 @@ from tasks.registry import check_task, default_split, find_training_set, load_ta
 from tasks.task import Task
 
 # What is asked of a task; None is the task's own.
-_ASKED = ("split", "num_clients", "size_sigma", "seed", "initializer")
+_ASKED = ("split", "num_clients", "size_sigma", "seed", "initializer", "augment")
 
 
 def check_task_of(config: Settings) -> None:

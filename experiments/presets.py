@@ -3,9 +3,9 @@
 A name is `data set/split/method`, with `/all` at the end for the tables in which all clients take part in every
 round. Each part may be a pattern, and the method the name of a set (`SETS`): `mnist/*/paper` is all that `make paper`
 trains. lambda_1, lambda_2 and epsilon are the paper's (`paper/hyperparameters.csv`), as are rounds and batch sizes.
-Learning rate, epochs, weight decay, clipping and initial weights are not in the paper: they are those of FedDyn's
-public code. Of the clients' sizes the paper only says that they are lognormal; equal ones are those of FedDyn's tables.
-`Preset.assumed` names all of these.
+Learning rate, epochs, weight decay, clipping, initial weights and what is done to CIFAR's training images are not in
+the paper: they are those of FedDyn's public code. Of the clients' sizes the paper only says that they are lognormal;
+equal ones are those of FedDyn's tables. `Preset.assumed` names all of these.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ _ASSUMED: dict[str, Any] = {
     "learning_rate": 0.1, "lr_decay": 1.0, "epochs": 5, "weight_decay": 1e-3, "clip_norm": 10.0, "initializer": "torch",
     "size_sigma": 0.0,
 }  # fmt: skip
+_ASSUMED_OF: dict[str, dict[str, Any]] = {name: {"augment": "flip_crop"} for name in ("cifar10", "cifar100")}
 # The small task that comes with an installed package; not in the paper.
 _DIGITS = {
     "task": "digits", "split": "iid", "rounds": 30, "sampling": "uniform:10", "batch_size": 10, "epochs": 5,
@@ -114,6 +115,7 @@ def load_preset(name: str) -> Preset:
         values = {**_DIGITS, "algorithm": method.algorithm.key, **_DIGITS_PENALTIES.get(row, {}), **changes}
         return Preset(values, tuple(values))
     dataset, rounds, batch_size = _DATA_SETS[task]
+    assumed = _ASSUMED | _ASSUMED_OF.get(task, {})
     values = {
         "task": task,
         "split": _SPLITS.get(task, _LABEL_SPLITS)[split],
@@ -121,11 +123,11 @@ def load_preset(name: str) -> Preset:
         "batch_size": batch_size,
         "sampling": "bernoulli:1" if share else "bernoulli:0.1",
         "algorithm": method.algorithm.key,
-        **_ASSUMED,
+        **assumed,
         **_penalties().get((dataset, row), {}),
         **changes,
     }
-    return Preset(values, tuple(_ASSUMED))
+    return Preset(values, tuple(assumed))
 
 
 def _expand(name: str) -> list[str]:

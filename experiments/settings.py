@@ -19,6 +19,7 @@ AGGREGATORS = ("mean", "dp", "compression", "robust", "secure")
 SAMPLINGS = ("bernoulli", "uniform")
 RUNTIMES = ("inprocess", "native", "ray")
 INITIALIZERS = ("keras", "torch")
+AUGMENTATIONS = ("none", "flip_crop")
 L1_STEPS = ("subgradient", "proximal")
 GROUPS = ("experiment", "task", "algorithm", "penalties", "training", "communication", "output")
 """Of flags in `--help`, and of tables in a file of settings."""
@@ -55,6 +56,9 @@ class Settings:
     beta: float = _field("task", 1.0, "Of synthetic(alpha, beta).", float)
     initializer: str = _field(
         "task", "keras", "Initial weights as Keras or PyTorch draws them.", str, choices=INITIALIZERS
+    )
+    augment: str = _field(
+        "task", "none", "What is done to training images before each step.", str, choices=AUGMENTATIONS
     )
     seed: int = _field("task", 0, "Of split, initial weights, client sampling and shuffling.", int, low=0, high=_MOST)
 

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tasks import models, splits
+from tasks.augmentations import AUGMENTATIONS
 from tasks.data_sets import cifar, digits, emnist, mnist, shakespeare, sources, synthetic
 from tasks.task import Clients, Task, build_task
 from tff_fen.checks import check_integer, check_name, check_number
@@ -39,6 +40,7 @@ class _Kind(NamedTuple):
       batch_size: the paper's.
       splits: the names of the splits it can have, the default first.
       num_clients: the number of clients of each of these by default.
+      augmentations: names of what may be done to its training images.
       training_set: `(places) -> name` of the training set that is loaded, where there are several.
     """
 
@@ -47,6 +49,7 @@ class _Kind(NamedTuple):
     batch_size: int
     splits: tuple[str, ...]
     num_clients: tuple[int, ...]
+    augmentations: tuple[str, ...] = ("none",)
     training_set: Callable[[sources.Places], str] | None = None
 
 
@@ -63,6 +66,7 @@ def load_task(
     size_sigma: float = 0.0,
     seed: int = 0,
     initializer: str = "keras",
+    augment: str = "none",
     places: sources.Places | None = None,
     alpha: float = 1.0,
     beta: float = 1.0,
@@ -77,6 +81,7 @@ def load_task(
       size_sigma: of the lognormal distribution of the clients' sizes, 0 for equal ones.
       seed: of the split and of the initial weights.
       initializer: of the model, `keras` or `torch`.
+      augment: what is done to training images before each step: `none`, or `flip_crop` for CIFAR.
       places: the user's data and cache folders.
       alpha: of synthetic(alpha, beta).
       beta: likewise.
@@ -85,12 +90,20 @@ def load_task(
       ValueError, TypeError: for arguments that are wrong or do not fit together.
       DataUnavailableError: if the data cannot be had.
     """
-    kind, rule, num_clients = _check_arguments(name, split, num_clients, size_sigma, seed, initializer)
+    kind, rule, num_clients = _check_arguments(name, split, num_clients, size_sigma, seed, initializer, augment)
     request = TaskRequest(rule, num_clients, size_sigma, seed, places or sources.Places(), alpha, beta)
     clients, test = kind.load(request)
     build_keras_model = functools.partial(kind.build_keras_model, initializer=initializer, seed=seed)
     training_set = find_training_set(name, request.places)
-    return build_task(name, clients, test, build_keras_model, kind.batch_size, training_set=training_set)
+    return build_task(
+        name,
+        clients,
+        test,
+        build_keras_model,
+        kind.batch_size,
+        training_set=training_set,
+        augment=AUGMENTATIONS[augment],
+    )
 
 
 def find_training_set(name: str, places: sources.Places) -> str | None:
@@ -110,7 +123,13 @@ def check_task(name: str, **arguments: Any) -> None:
 
 
 def _check_arguments(
-    name: str, split: str | None, num_clients: int | None, size_sigma: float, seed: int, initializer: str
+    name: str,
+    split: str | None,
+    num_clients: int | None,
+    size_sigma: float,
+    seed: int,
+    initializer: str,
+    augment: str,
 ) -> tuple[_Kind, splits.SplitRule, int]:
     """Returns the task's kind, its split and the number of its clients."""
     check_name("task", name, _KINDS)
@@ -123,6 +142,8 @@ def _check_arguments(
     check_number("size_sigma", size_sigma, 0.0)
     check_integer("seed", seed, 0)
     check_name("initializer", initializer, models.INITIALIZERS)
+    check_name("augment", augment, AUGMENTATIONS)
+    check_name(f"augment of task {name!r}", augment, kind.augmentations)
     if size_sigma and name in ("shakespeare", "synthetic"):
         raise ValueError(f"size_sigma must be 0 for task {name!r}, whose sizes are given, found {size_sigma!r}.")
     return kind, rule, num_clients
@@ -174,6 +195,7 @@ def _load_synthetic(request: TaskRequest) -> tuple[Clients, tuple[np.ndarray, np
 _LABELLED = ("iid", "dirichlet", "shards")
 # Means and deviations are those of FedDyn's code.
 _CIFAR10 = ((0.491, 0.482, 0.447), (0.247, 0.243, 0.262))
+_PHOTOGRAPHS = ("none", "flip_crop")
 _CIFAR100 = ((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761))
 
 _KINDS = {
@@ -190,7 +212,7 @@ _KINDS = {
         50,
         _LABELLED,
         (100, 100, 100),
-        emnist.training_set,
+        training_set=emnist.training_set,
     ),
     "cifar10": _Kind(
         functools.partial(_load_images, functools.partial(cifar.load, "cifar10"), _CIFAR10, 255.0),
@@ -198,6 +220,7 @@ _KINDS = {
         50,
         _LABELLED,
         (100, 100, 100),
+        _PHOTOGRAPHS,
     ),
     "cifar100": _Kind(
         functools.partial(_load_images, functools.partial(cifar.load, "cifar100"), _CIFAR100, 255.0),
@@ -205,6 +228,7 @@ _KINDS = {
         50,
         _LABELLED,
         (100, 100, 100),
+        _PHOTOGRAPHS,
     ),
     "shakespeare": _Kind(_load_shakespeare, models.build_lstm, 20, ("iid", "natural"), (11, 100)),
     "digits": _Kind(

@@ -13,6 +13,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 import tff_fen
+from tasks.augmentations import Augmentation
 
 Examples = tuple[np.ndarray, np.ndarray]
 """Inputs [n, ...] and labels int32 [n]."""
@@ -59,6 +60,8 @@ class Task(tff.simulation.baselines.BaselineTask):
       build_keras_model: returns a new model with the task's initial weights, giving logits.
       batch_size: the paper's.
       training_set: which one it is, where a data set has several; else `None`.
+      augment: what is done to training batches before each step, for `tff_fen.LocalTraining(augment=...)`;
+        `None` for nothing. `clients` and `datasets` are what it is applied to.
     """
 
     name: str
@@ -67,6 +70,7 @@ class Task(tff.simulation.baselines.BaselineTask):
     build_keras_model: Callable[[], tf.keras.Model]
     batch_size: int
     training_set: str | None = None
+    augment: Augmentation | None = None
 
     @property
     def input_spec(self) -> tuple[tf.TensorSpec, tf.TensorSpec]:
@@ -100,6 +104,7 @@ def build_task(
     batch_size: int,
     *,
     training_set: str | None = None,
+    augment: Augmentation | None = None,
 ) -> Task:
     """Returns a `Task`; see there for the arguments."""
     spec = _batch_spec(test)
@@ -127,6 +132,7 @@ def build_task(
         build_keras_model=build_keras_model,
         batch_size=batch_size,
         training_set=training_set,
+        augment=augment,
     )
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
+from typing import Any
 
 from tff_fen.checks import check_integer, check_name, check_number
 
@@ -56,6 +58,10 @@ class LocalTraining:
         together, > 0; `None` for none.
       seed: of the shuffling, 0 to 2^31 - 1; a client's order of examples is a pure
         function of (seed, round, client, epoch).
+      augment: `(batch, key) -> batch` of the same type, which is applied to each minibatch
+        before its step; `None` for none. It draws from `key`, int32[2], alone, as with
+        `tf.random.stateless_uniform`; a batch's key is a pure function of (seed, round,
+        client, epoch) and of its place in the epoch. Needs a `batch_size`.
     """
 
     learning_rate: float
@@ -65,6 +71,7 @@ class LocalTraining:
     weight_decay: float = 0.0
     clip_norm: float | None = None
     seed: int = 0
+    augment: Callable[[Any, Any], Any] | None = None
 
     def __post_init__(self) -> None:
         check_number("LocalTraining.learning_rate", self.learning_rate, 0.0, open_low=True)
@@ -76,3 +83,17 @@ class LocalTraining:
         if self.clip_norm is not None:
             check_number("LocalTraining.clip_norm", self.clip_norm, 0.0, open_low=True)
         check_integer("LocalTraining.seed", self.seed, 0, 2**31 - 1)
+        if self.augment is not None:
+            _check_augment(self.augment, self.batch_size)
+
+
+def _check_augment(augment: Any, batch_size: int | None) -> None:
+    if not callable(augment):
+        raise TypeError(
+            f"LocalTraining.augment must be a function (batch, key) -> batch, found {augment!r}. None is for none."
+        )
+    if batch_size is None:
+        raise ValueError(
+            "LocalTraining.augment needs a batch_size, found None: a data set's own batches come without their epoch, "
+            "which the keys depend on. Set batch_size, or augment in the data set itself, with dataset.map."
+        )

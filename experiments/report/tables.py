@@ -19,7 +19,7 @@ from experiments.report.telling import labels_of
 
 # Of Table 5: the field, its column, and the paper's column.
 _PENALTIES = (("l1", "lambda1"), ("l2", "lambda2"), ("threshold", "epsilon"))
-_MORE = ("learning_rate", "lr_decay", "epochs", "weight_decay", "clip_norm", "initializer", "size_sigma")
+_MORE = ("learning_rate", "lr_decay", "epochs", "weight_decay", "clip_norm", "initializer", "size_sigma", "augment")
 
 
 def with_spread(group: Group, quantity: Callable[[Run], float], digits: int, unit: float = 1.0) -> str:

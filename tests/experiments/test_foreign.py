@@ -211,7 +211,7 @@ def test_a_builder_must_return_a_process() -> None:
     own = ExperimentConfig(algorithm=f"{__name__}:build", hyperparameters="a=1")
     aggregation = type("Aggregation", (), {"first": None, "second": None})()
     with pytest.raises(TypeError, match=r"must return a tff_fen.StatefulClientProcess, found dict"):
-        build_process(own, None, 10, 3, aggregation)
+        build_process(own, None, own.local_training(10), 3, aggregation)
 
 
 def test_a_foreign_run_is_a_group_of_its_own(tmp_path: pathlib.Path) -> None:

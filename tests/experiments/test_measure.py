@@ -98,7 +98,7 @@ def test_the_tables_agree_with_what_the_processes_say_of_themselves() -> None:
     model = load_task("digits").build_model()
     for key, l1 in [(key, l1) for key in ALGORITHMS for l1 in (0.0, 1e-3)]:
         config = ExperimentConfig(algorithm=key, l1=l1, l2=0.1)
-        process = build_process(config, model, 10, 8, Aggregation())
+        process = build_process(config, model, config.local_training(10), 8, Aggregation())
         assert process.messages == config.row().messages
         assert (len(process.releases) == 2) == config.row().releases_second(config)
 

@@ -31,6 +31,10 @@ def test_presets_have_the_papers_values() -> None:
     assert presets.load_preset("cifar100/iid/algorithm_1/all").values["sampling"] == "bernoulli:1"
     fed_prox = presets.load_preset("shakespeare/natural/fed_prox").values
     assert fed_prox["l2"] == 1e-4 and "l1" not in fed_prox and "threshold" not in fed_prox
+    assert fed_prox.get("augment") is None and values.get("augment") is None
+    for name in ("cifar10", "cifar100"):
+        cifar = presets.load_preset(f"{name}/dirichlet_0.6/fed_dyn/all")
+        assert cifar.values["augment"] == "flip_crop" and "augment" in cifar.assumed
     ablation = presets.load_preset("mnist/iid/threshold_3").values
     assert (ablation["l1"], ablation["threshold"]) == (0.0, 5e-3)
     proximal = presets.load_preset("mnist/iid/proximal_3").values

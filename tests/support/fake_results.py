@@ -12,7 +12,7 @@ from experiments import presets
 from experiments.settings import Settings
 
 PARTICIPANTS = 1019  # of MNIST's 100 rounds with seed 0, by which the paper's dense counts are explained
-SIZES = {"mnist": 199_210, "emnist_letters": 89_610, "shakespeare": 132_720, "digits": 6_310}
+SIZES = {"mnist": 199_210, "emnist_letters": 89_610, "cifar10": 797_962, "shakespeare": 132_720, "digits": 6_310}
 
 
 def write_run(

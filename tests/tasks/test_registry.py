@@ -19,6 +19,7 @@ from PIL import Image
 import tff_fen
 from experiments import dense_counts
 from tasks import models, splits
+from tasks.augmentations import flip_crop
 from tasks.data_sets import sources
 from tasks.evaluation import Evaluator
 from tasks.registry import load_task, task_names
@@ -86,6 +87,15 @@ def test_pixels_are_normalised_as_in_feddyns_code(cache: pathlib.Path) -> None:
     low, high = x.min((0, 1, 2)), x.max((0, 1, 2))
     np.testing.assert_allclose(low, -np.array([0.5071, 0.4867, 0.4408]) / [0.2675, 0.2565, 0.2761], rtol=1e-5)
     np.testing.assert_allclose(high - low, 1 / np.array([0.2675, 0.2565, 0.2761]), rtol=1e-5)
+
+
+def test_only_training_steps_see_an_augmentation(cache: pathlib.Path) -> None:
+    places = sources.Places(real_data.folder("cifar100"), cache)
+    plain, augmented = (load_task("cifar100", augment=name, places=places) for name in ("none", "flip_crop"))
+    assert plain.augment is None and augmented.augment is flip_crop
+    assert plain.fingerprint() == augmented.fingerprint(), "neither the test set nor what clients hold"
+    (whole,) = augmented.client_dataset(7)
+    np.testing.assert_array_equal(whole[0], plain.clients[7][0])
 
 
 def test_clients_are_a_function_of_the_seed() -> None:

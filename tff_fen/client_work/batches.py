@@ -7,6 +7,7 @@ Both trace once for clients of any size.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import tensorflow as tf
@@ -16,6 +17,8 @@ from tff_fen.graph_marks import mark_loop
 
 # One generator on every device and runtime: the bits of a shuffle are part of a result.
 _RNG_ALGORITHM = "philox"
+
+Augment = Callable[[Any, tf.Tensor], Any]
 
 
 class Batches(Protocol):
@@ -46,7 +49,9 @@ class ShuffledMinibatches:
     of `seed` and the epoch.
     """
 
-    def __init__(self, examples: Any, epochs: int, batch_size: int, seed: tf.Tensor) -> None:
+    def __init__(
+        self, examples: Any, epochs: int, batch_size: int, seed: tf.Tensor, augment: Augment | None = None
+    ) -> None:
         """Initializes the minibatches.
 
         Args:
@@ -54,11 +59,13 @@ class ShuffledMinibatches:
           epochs: number of passes.
           batch_size: examples in a minibatch.
           seed: int32[2], as `shuffle_seed` returns.
+          augment: `(batch, key) -> batch`, applied to each minibatch; see `LocalTraining`.
         """
         self._examples = examples
         self._epochs = epochs
         self._batch_size = batch_size
         self._seed = seed
+        self._augment = augment
 
     def fold(self, step: Step, carry: Any) -> Any:
         n = tf.shape(tf.nest.flatten(self._examples)[0])[0]
@@ -71,6 +78,8 @@ class ShuffledMinibatches:
                 # Slicing clamps at the end, so the last batch is the partial one.
                 rows = order[i * self._batch_size : (i + 1) * self._batch_size]
                 batch = tf.nest.map_structure(lambda x: tf.gather(x, rows), self._examples)
+                if self._augment is not None:
+                    batch = self._augment(batch, augmentation_key(self._seed, epoch, i))
                 return i + 1, step(carry, batch)
 
             _, carry = tf.while_loop(lambda i, _: i < steps_per_epoch, take_batch, (0, carry), parallel_iterations=1)
@@ -98,6 +107,12 @@ def epoch_order(seed: tf.Tensor, epoch: tf.Tensor, n: tf.Tensor) -> tf.Tensor:
     """Returns the permutation int32[n] in which an epoch visits the examples."""
     key = tf.random.experimental.stateless_fold_in(seed, epoch, alg=_RNG_ALGORITHM)
     return tf.random.experimental.stateless_shuffle(tf.range(n), key, alg=_RNG_ALGORITHM)
+
+
+def augmentation_key(seed: tf.Tensor, epoch: tf.Tensor, i: tf.Tensor) -> tf.Tensor:
+    """Returns the key int32[2] of minibatch `i` (from 0) of an epoch."""
+    key = tf.random.experimental.stateless_fold_in(seed, epoch, alg=_RNG_ALGORITHM)
+    return tf.random.experimental.stateless_fold_in(key, i, alg=_RNG_ALGORITHM)
 
 
 def load_examples(dataset: tf.data.Dataset) -> Any:

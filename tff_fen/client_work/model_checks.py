@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -20,6 +20,8 @@ def check_training(model: Any, elastic_net: Any, local_training: Any) -> None:
     _check_weights(model)
     _check_input_spec(model.input_spec, local_training)
     _check_calls(model)
+    if local_training.augment is not None:
+        _check_augment(model.input_spec, local_training.augment)
 
 
 def _model_advice(model: Any) -> str:
@@ -62,6 +64,30 @@ def _check_input_spec(spec: Any, local_training: LocalTraining) -> None:
                 f"shape [None, ...] with known dimensions after the first, found {leaf!r}. "
                 "Use batch_size=None to train on the data set's own batches."
             )
+
+
+def _check_augment(spec: Any, augment: Callable[[Any, Any], Any]) -> None:
+    """Traces the augmentation once: a batch of another type would be refused by the model, inside a loop."""
+    with tf.Graph().as_default():
+        batch = tf.nest.map_structure(lambda s: tf.compat.v1.placeholder(s.dtype, s.shape), spec)
+        key = tf.compat.v1.placeholder(tf.int32, [2])
+        try:
+            augmented = augment(batch, key)
+            tf.nest.assert_same_structure(spec, augmented)
+            found = tf.nest.map_structure(tf.TensorSpec.from_tensor, augmented)
+        except Exception as error:
+            raise TypeError(
+                f"LocalTraining.augment cannot be called on batches of the model's input_spec {spec!r} and a key "
+                f"int32[2]: {type(error).__name__}: {error}"
+            ) from error
+    fits = [
+        a.dtype == b.dtype and a.shape.is_compatible_with(b.shape)
+        for a, b in zip(*map(tf.nest.flatten, (found, spec)), strict=True)
+    ]
+    if not all(fits):
+        raise TypeError(
+            f"LocalTraining.augment must return batches of the type that it gets, {spec!r}, found {found!r}."
+        )
 
 
 def _check_calls(model: tff.learning.models.FunctionalModel) -> None:

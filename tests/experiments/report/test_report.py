@@ -334,6 +334,27 @@ def test_another_training_set_is_another_place(tmp_path: pathlib.Path) -> None:
     assert all("--data_dir=PATH/TO/pool" in command for command in commands_of(runs)) and len(commands_of(runs)) == 2
 
 
+def test_runs_from_before_images_were_augmented(tmp_path: pathlib.Path) -> None:
+    """A stored folder without the field means none; such runs say so, have the command, and are compared as before."""
+    for method, share in (("fed_dyn", 1.0), ("algorithm_3", 0.5)):
+        folder = write_run(tmp_path / method, f"cifar10/iid/{method}", rounds=10, share=share, augment="none")
+        about = json.loads((folder / "config.json").read_text())
+        del about["config"]["augment"]
+        (folder / "config.json").write_text(json.dumps(about))
+    groups = group_runs(find_runs([tmp_path]))
+    assert [group.label for group in groups] == ["FedDyn (augment=none)", "Algorithm 3 (augment=none)"]
+    assert rows_of(tables.short_table(groups))[-1][:3] == [
+        "Algorithm 3 (augment=none) truncated: 10 of 200 rounds", "FedDyn (augment=none)", "2.00",
+    ]  # fmt: skip
+    notes = [item.notes for item in comparisons(tmp_path, 2).values()]
+    assert len(notes) == 2
+    assert all("Of what the paper does not give: augment = none instead of flip_crop." in note for note in notes)
+    assert [command_of(group.first).partition(" --output")[0] for group in groups] == [
+        f"python run_experiment.py --preset=cifar10/iid/{m} --augment=none --rounds=10"
+        for m in ("fed_dyn", "algorithm_3")
+    ]
+
+
 def test_table_3_is_of_models_or_of_updates_as_in_the_paper(tmp_path: pathlib.Path) -> None:
     for method in ("fed_prox", "fed_dyn", "algorithm_2"):
         write_run(tmp_path / method, f"mnist/dirichlet_0.6/{method}", entropies=(0.25, 3.0))
@@ -365,8 +386,23 @@ def test_hyperparameters_mark_what_is_assumed(tmp_path: pathlib.Path) -> None:
     write_run(tmp_path / "c", "mnist/iid/algorithm_3", l1=0.5)  # a study, not the paper's
     rows = rows_of(tables.hyperparameter_table(group_runs(find_runs([tmp_path]))))
     assert sorted(rows) == [
-        ["MNIST", "Algorithm 3", "0.0001", "0.05", "0.005", "10", "0.1*", "1*", "3", "0.001*", "10*", "torch*", "0*"],
-        ["MNIST", "FedDyn", "-", "0.05", "-", "10", "0.1*", "1*", "5*", "0.001*", "10*", "torch*", "0*"],
+        [
+            "MNIST",
+            "Algorithm 3",
+            "0.0001",
+            "0.05",
+            "0.005",
+            "10",
+            "0.1*",
+            "1*",
+            "3",
+            "0.001*",
+            "10*",
+            "torch*",
+            "0*",
+            "none",
+        ],
+        ["MNIST", "FedDyn", "-", "0.05", "-", "10", "0.1*", "1*", "5*", "0.001*", "10*", "torch*", "0*", "none"],
     ]
 
 
