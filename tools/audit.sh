@@ -23,6 +23,11 @@ status=0
 # Without a network pip-audit tries on for long. --disable-pip: the lock is complete, nothing is to be resolved or downloaded.
 timeout 300 $venv/bin/pip-audit --requirement requirements.lock --require-hashes --disable-pip --progress-spinner off \
   >$venv/found.txt 2>$log || status=$?
+# A registry without the database answers "not found" for each package, which pip-audit takes for no finding.
+unknown=$(grep -c 'could not be audited' $venv/found.txt || true)
+[ "$unknown" = 0 ] ||
+  cannot "the database of vulnerabilities does not know $unknown of $(grep -c '^[a-z0-9]' requirements.lock) packages; the \
+package registry that answers here has none ($venv/found.txt)"
 cat $venv/found.txt
 case $status in
   0) echo "audit: no known vulnerability in $(grep -c '^[a-z0-9]' requirements.lock) packages" ;;
