@@ -7,8 +7,9 @@ ARGS ?=
 
 # Commands that are kept, one file of flags each.
 STUDIES := experiments/studies
-# What make run trains without ARGS: two methods, and what the threshold and the l1 penalty each do alone.
+# What make run trains without ARGS, and where its report goes: the paper's six methods, on digits.
 DEMO := --flagfile=$(STUDIES)/demo.flags
+DEMO_REPORT := out/digits/report
 # What make bench measures: the name of a module in benchmarks/.
 NAME ?= local_training
 
@@ -37,8 +38,18 @@ help: ## List the targets
 venv: ## Build .venv from requirements.txt (PYTHON=... names the interpreter)
 	@PYTHON="$(PYTHON)" exec tools/install.sh
 
-run: venv ## Compare methods on digits, or run any experiment: make run ARGS="--preset=..."
-	@exec $(REAP) run_experiment.py $(or $(ARGS),$(DEMO))
+run: venv ## Compare the paper's six methods on digits, or run any experiment: make run ARGS="--preset=..."
+ifneq ($(ARGS),)
+	@exec $(REAP) run_experiment.py $(ARGS)
+else
+	@$(REAP) run_experiment.py $(DEMO)
+	@$(PY) make_report.py out/digits --output=$(DEMO_REPORT) --nosplits
+	@echo
+	@echo 'Open $(DEMO_REPORT)/report.html in a browser. Next, after `source .venv/bin/activate`:'
+	@echo '  python run_experiment.py --preset=digits/iid/algorithm_3 --grid=l1=1e-2,1e-3,1e-4   # other penalties'
+	@echo '  python run_experiment.py --preset=mnist/dirichlet_0.3/algorithm_3   # a cell of the paper'"'"'s tables'
+	@echo '  python run_experiment.py --help'
+endif
 
 test: venv ## Run the tests but for the long ones
 	@exec $(REAP) -m pytest -q -n auto --maxprocesses 4 --dist loadfile -m "not long" tests $(ARGS)
