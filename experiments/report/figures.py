@@ -107,7 +107,7 @@ def draw_updates(groups: Sequence[Group]) -> Draw:
                 ax.axvline(lowest, color=look.ink, lw=1, ls="--")
             title = _wrapped(shown.label, 44 if look.narrow or len(groups) < 3 else 26)
             zeros = f"{100 * updates.zeros / total:.1f} % are zero"
-            zeros += f", none below {lowest:.3g}" if none_below else f"; dashed: {lowest:.3g}" if lowest else ""
+            zeros += f"\nnone below {lowest:.3g}" if none_below else f"\ndashed: {lowest:.3g}" if lowest else ""
             ax.set_title(f"{title}\n{zeros}", fontsize=9.5)
             ax.set(xscale="log", xlim=(1e-7, 1), xlabel="magnitude of an element")
             powers_of_ten(ax)

@@ -6,17 +6,20 @@ import math
 from collections.abc import Sequence
 
 from experiments.report.figures import megabytes_sent
-from experiments.report.groups import Group, by_scenario
+from experiments.report.groups import Group
 from experiments.report.tables import pairs_of
 from experiments.report.telling import into_pictures, labels_of
 
 
 def lead_groups(groups: Sequence[Group]) -> list[Group]:
     """Returns the groups of the first picture: those of the scenario that the verdict is on."""
-    pairs = pairs_of(groups)
-    scenario = pairs[0][0].scenario if pairs else groups[0].scenario
-    shown = [group for group in by_scenario(groups)[scenario] if is_measured(group)]
-    return into_pictures(shown)[0] if shown else []
+    pairs = [pair for pair in pairs_of(groups) if all(map(is_measured, pair))]
+    measured = [group for group in groups if is_measured(group)]
+    if not measured:
+        return []
+    scenario = pairs[0][0].scenario if pairs else measured[0].scenario
+    shown = [group for group in measured if group.scenario == scenario]
+    return into_pictures(shown)[0]
 
 
 def is_measured(group: Group) -> bool:
@@ -27,34 +30,33 @@ def is_measured(group: Group) -> bool:
 def verdict(groups: Sequence[Group]) -> str:
     """Returns the sentence.
 
-    It is on the pair, of an algorithm with the elastic net and without it, that saves most bytes among those that lose
-    no accuracy which chance would not explain; where all lose some, on that which loses least. Without pairs it is on
-    the most accurate group, and on one that sends least at about the same accuracy.
+    It is on what the first picture shows. There it is on the pair, of an algorithm with the elastic net and without it,
+    that saves most bytes among those that lose no accuracy which chance would not explain; where all lose some, on that
+    which loses least. Without pairs it is on the most accurate group, and on one that sends least at about the same
+    accuracy.
     """
-    pairs = [pair for pair in pairs_of(groups) if all(map(is_measured, pair))]
+    shown = lead_groups(groups)
+    pairs = [pair for pair in pairs_of(groups) if set(pair) <= {*shown}]
     if pairs:
         scenario = pairs[0][0].scenario
-        pairs = [pair for pair in pairs if pair[0].scenario == scenario]
         equal = [pair for pair in pairs if is_as_accurate(*pair)]
         sparse, dense = max(equal, key=_saving) if equal else max(pairs, key=_gain)
         return (
-            f"{scenario.title}: {_label(sparse, groups)} sends {_saving((sparse, dense)):.1f} times fewer bytes than "
-            f"{_label(dense, groups)}, at {_percent(sparse)} accuracy against {_percent(dense)} after "
+            f"{scenario.title}: {_label(sparse, shown)} sends {_saving((sparse, dense)):.1f} times fewer bytes than "
+            f"{_label(dense, shown)}, at {_percent(sparse)} accuracy against {_percent(dense)} after "
             f"{sparse.rounds} rounds ({_difference(sparse, dense)})."
         )
-    measured = [group for group in groups if is_measured(group)]
-    if not measured:
+    if not shown:
         return "No run has both its accuracy and its bytes yet."
-    members = [group for group in measured if group.scenario == measured[0].scenario]
-    best = max(members, key=_accuracy)
+    best = max(shown, key=_accuracy)
     text = (
-        f"{best.scenario.title}: {_label(best, groups)} reaches {_percent(best)} accuracy with {_megabytes(best)} sent"
+        f"{best.scenario.title}: {_label(best, shown)} reaches {_percent(best)} accuracy with {_megabytes(best)} sent"
     )
-    cheapest = min((g for g in members if is_as_accurate(g, best)), key=lambda g: g.mean(megabytes_sent))
+    cheapest = min((g for g in shown if is_as_accurate(g, best)), key=lambda g: g.mean(megabytes_sent))
     if cheapest is best:
-        return f"{text} in {best.rounds} rounds" + (", the best of what is here." if len(members) > 1 else ".")
+        return f"{text} in {best.rounds} rounds" + (", the best of what is here." if len(shown) > 1 else ".")
     return (
-        f"{text}; {_label(cheapest, groups)} {_percent(cheapest)} with {_megabytes(cheapest)}, "
+        f"{text}; {_label(cheapest, shown)} {_percent(cheapest)} with {_megabytes(cheapest)}, "
         f"{_saving((cheapest, best)):.1f} times fewer ({_difference(cheapest, best)})."
     )
 
@@ -104,4 +106,4 @@ def _megabytes(group: Group) -> str:
 
 
 def _label(group: Group, groups: Sequence[Group]) -> str:
-    return labels_of([g for g in groups if g.scenario == group.scenario])[group]
+    return labels_of(groups)[group]
