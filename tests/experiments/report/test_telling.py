@@ -57,7 +57,7 @@ def test_thresholds_of_an_l1_study_look_different(tmp_path: pathlib.Path) -> Non
         write_run(tmp_path / str(i), "mnist/iid/algorithm_3", l1=l1, threshold=threshold)
     (studies,) = l1_studies(groups_in(tmp_path))
     drawn = draw_l1(studies)(Look(False, "#000000", False))
-    lines = [container.lines[0] for container in drawn.axes[0].containers] or drawn.axes[0].lines
+    lines = [drawn.axes[0].containers[i][0] for i in range(len(studies))]
     assert len({(line.get_color(), line.get_marker()) for line in lines}) == len(studies) == 3
     plt.close(drawn)
 
