@@ -170,6 +170,8 @@ def _create(path: pathlib.Path) -> None:
     # A journal without its database would be played back into the new one.
     for stale in (new, pathlib.Path(f"{new}-journal"), pathlib.Path(f"{path}-journal")):
         stale.unlink(missing_ok=True)
+    # The clients' states are nobody else's; SQLite gives its journal the mode of the database.
+    os.close(os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     with contextlib.closing(_connect(new)) as db:
         db.executescript(f"BEGIN; {'; '.join(_SCHEMA)}; PRAGMA application_id = {_APPLICATION_ID}; COMMIT;")
     pathlib.Path(f"{new}-journal").unlink(missing_ok=True)

@@ -14,7 +14,7 @@ _LOCK = "lock"
 
 def lock(folder: pathlib.Path) -> Any:
     """Locks the folder for this store until the file returned is closed; the system does so when a process ends."""
-    file = open(folder / _LOCK, "a+")  # noqa: SIM115
+    file = open(folder / _LOCK, "a+", opener=lambda path, flags: os.open(path, flags, 0o600))  # noqa: SIM115
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         file.truncate(0)

@@ -71,7 +71,7 @@ class SqliteStore:
         self._population = 0
         self._warnings: list[str] = []
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = lock(self._folder)
         except OSError as e:
             raise StoreError(f"The folder {self._folder} cannot be used: {e}. Choose a folder to write in.") from e
