@@ -85,7 +85,7 @@ def build_process(
     num_clients: int,
     aggregation: Aggregation,
 ) -> tff_fen.StatefulClientProcess:
-    """Builds the experiment's process, which gives back what each client sends if its builder can make it do so."""
+    """Builds the experiment's process, which gives back messages if clients are measured and its builder can do so."""
     row = config.row()
     builder = load_function("algorithm", row.builder)
     keywords = dict(
@@ -95,8 +95,8 @@ def build_process(
         num_clients=num_clients,
         aggregator=aggregation.first,
         codec=config.codec(),
-        release_messages=True,
-        measurements=True,
+        release_messages=config.measures_clients,
+        measurements=config.measures_clients,
     )
     keywords |= {name: getattr(config, name) for name in row.hyperparameters}
     if row.second_aggregator is not None:

@@ -46,7 +46,9 @@ ENTROPY = Column("client_work/train/{message}/entropy_trunc", "bits per paramete
 DRIFT = Column("aggregator/drift", "root mean square distance of the local models from their mean")
 UPLINK = Column("uplink{message}_bytes{codec}", "bytes that clients sent", summed=True)
 DOWNLINK = Column("downlink{message}_bytes", "bytes that the server sent to all participants", summed=True)
-EPSILON = Column("dp_epsilon", "privacy spent so far")
+EPSILON = Column("dp_epsilon", "privacy spent by all releases so far")
+RELEASES = Column("dp_releases", "releases so far: rounds, and those that were rolled back and run again")
+LOWER_BOUND = Column("dp_lower_bound", "1 where there may have been releases that nobody counted")
 ACCURACY = Column("accuracy", "of the server's model on the test set; empty where it was not due")
 TEST_LOSS = Column("test_loss", "of the same model")
 AVERAGE_ACCURACY = Column("average_accuracy", "of the mean of the participants' models")
@@ -55,7 +57,8 @@ SECONDS = Column("seconds", "by the clock, since the end of the round before; ev
 
 COLUMNS = (
     ROUND, LOSS, PARTICIPANTS, CONTRIBUTING, NON_FINITE, NON_ZEROS, NON_ZERO_SHARE, ENTROPY, DRIFT, UPLINK, DOWNLINK,
-    EPSILON, ACCURACY, TEST_LOSS, AVERAGE_ACCURACY, AVERAGE_TEST_LOSS, SECONDS,
+    EPSILON, RELEASES, LOWER_BOUND, ACCURACY, TEST_LOSS, AVERAGE_ACCURACY, AVERAGE_TEST_LOSS,
+    SECONDS,
 )  # fmt: skip
 """All that this project reads or writes; a process may report more."""
 
@@ -65,6 +68,16 @@ UPDATE, LOCAL_MODEL = "delta", "theta"
 """What is measured of every process: the update it sends, and the local model, which it does not send."""
 HISTOGRAM = "histogram"
 """Beside the columns: how many elements of the updates are zero and how large the others are, see `bytes`."""
+
+
+def is_public(name: str) -> bool:
+    """Whether a metric of a process tells nothing of single clients: who takes part follows from the seed."""
+    return name == PARTICIPANTS.name
+
+
+def is_measured(name: str) -> bool:
+    """Whether a column is of what clients computed or sent, exactly."""
+    return (name.startswith(("client_work/", "aggregator/")) and not is_public(name)) or name.startswith("uplink")
 
 
 def of_message(column: Column, name: str, first: bool, codec: str = "") -> str:

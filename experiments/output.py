@@ -9,6 +9,7 @@ weights.npz      the models after the last round, for tff_fen.load_weights
 model.keras      with --export, the model whose accuracy the table has
 events...        for TensorBoard
 *.png            plots
+releases         with dp: the number of each round released, in order; rounds that are rolled back stay in it
 store/           rounds.sqlite: server state and client states, exactly
 """
 
@@ -56,6 +57,11 @@ class Folder:
     def store(self) -> pathlib.Path:
         """Where the store is."""
         return self.path / "store"
+
+    @property
+    def releases(self) -> pathlib.Path:
+        """Where the list of releases is."""
+        return self.path / "releases"
 
     def claim(self, config: Settings, about: Mapping[str, Any], stored: bytes | None, done: int) -> bytes:
         """Writes `config.json`, after a check that the folder's experiment is this one.

@@ -31,11 +31,13 @@ def draw(records: list[Record], lowest: float = 0.0) -> dict[str, bytes]:
         return {}
     table = {name: np.array([r.row.get(name) for r in records], dtype=float) for name in records[0].row}
     share, entropy = "elements that are not zero, %", "entropy in bins of 0.01, bits per parameter"
-    pictures = {
-        "accuracy.png": _png(_draw_accuracy(table)),
-        "non_zeros.png": _png(_draw_by_message(table, columns.NON_ZERO_SHARE, 100.0, share)),
-        "entropy.png": _png(_draw_by_message(table, columns.ENTROPY, 1.0, entropy)),
-    }
+    pictures = {"accuracy.png": _png(_draw_accuracy(table))}
+    for name, column, unit, label in (
+        ("non_zeros.png", columns.NON_ZERO_SHARE, 100.0, share),
+        ("entropy.png", columns.ENTROPY, 1.0, entropy),
+    ):
+        if column.messages(table):
+            pictures[name] = _png(_draw_by_message(table, column, unit, label))
     if columns.HISTOGRAM in records[-1].lists:
         pictures["updates.png"] = _png(_draw_updates(records[-1], lowest))
     return pictures
@@ -72,8 +74,7 @@ def _draw_by_message(table: dict[str, np.ndarray], column: columns.Column, unit:
     ax.set(xlabel="round", ylabel=label, ylim=(0, None))
     whole_numbers(ax)
     ax.grid(alpha=0.3)
-    if column.messages(table):
-        ax.legend()
+    ax.legend()
     return figure
 
 

@@ -114,12 +114,15 @@ def print_table(results: Mapping[str, Mapping[str, Any]]) -> None:
         dense = result["dense_elements"]
         ratios = ((dense, result["non_zeros"]), (4 * dense, sent))
         fewer = [f"{a / b:.2f}" if a and b else "nothing sent" for a, b in ratios]
-        megabytes = f"{sent / 1e6:.2f}"
+        megabytes, non_zeros = f"{sent / 1e6:.2f}", f"{result['non_zeros']:,}"
+        if not dense and result["participants"]:
+            non_zeros = fewer[0] = "not measured"
         if not any(map(columns.is_sent, result)):
             megabytes = fewer[1] = "not counted"
         print(
             f"{name:{width}} {result['rounds']:>6} {'-' if accuracy is None else f'{accuracy:.2%}':>9} "
-            f"{result['non_zeros']:>15,} {fewer[0]:>12} {megabytes:>9} {fewer[1]:>12}"
+            f"{non_zeros:>15} {fewer[0]:>12} {megabytes:>9} {fewer[1]:>12}"
         )
         if columns.EPSILON.name in result:
-            print(f"{'':{width}} privacy spent: epsilon {result[columns.EPSILON.name]:.3f}")
+            least = "at least " if columns.LOWER_BOUND.name in result else ""
+            print(f"{'':{width}} privacy spent: epsilon {least}{result[columns.EPSILON.name]:.3f}")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from absl import logging
 from experiments import columns
 from experiments.build import build_parts, describe_method
 from experiments.config_file import FILE, format_config
+from experiments.experiment_config import ExperimentConfig
 from experiments.files import write_whole
 from experiments.histogram import lowest_sent
 from experiments.loading import load_task_of, split_of, task_title
@@ -21,6 +23,7 @@ from experiments.models import models_of, to_keras
 from experiments.output import ConfigMismatchError, Folder
 from experiments.plan import Run, folders_of
 from experiments.progress import Interruption, Progress, print_table, say
+from experiments.releases import Releases
 from experiments.summary import summarize, untimed_seconds
 from tasks.task import Task
 from tff_fen.program.records import Record
@@ -92,8 +95,10 @@ def run_one(
         latest = store.latest()
         header = folder.claim(config, about, read_header(store), latest.number if latest else 0)
         write_whole(path / FILE, format_config(config, run.about["preset"]).encode())
+        config = _as_begun(config, json.loads(header)["config"])
         parts = build_parts(config, task)
-        measure = Measure(config, parts)
+        releases = Releases(folder.releases, latest.number if latest else 0) if config.aggregator == "dp" else None
+        measure = Measure(config, parts, releases)
         rounds = build_rounds(parts, measure, store, header)
         records = list(rounds.records())
         folder.start(records)
@@ -126,6 +131,12 @@ def run_one(
             for name, picture in draw(records, lowest_sent(config.threshold, config.uplink)).items():
                 write_whole(path / name, picture)
     return summary
+
+
+def _as_begun(config: ExperimentConfig, stored: Mapping[str, Any]) -> ExperimentConfig:
+    """The values; an experiment of an earlier version, which always measured clients, goes on doing so."""
+    known = "client_measurements" in stored
+    return config if known else dataclasses.replace(config, client_measurements="on")
 
 
 def _describe(run: Run, task: Task) -> dict[str, Any]:

@@ -27,6 +27,8 @@ GROUPS = ("experiment", "task", "algorithm", "penalties", "training", "communica
 _MOST = 2**31 - 1
 # A message lists no more names than this.
 _MOST_NAMES = 12
+CLIENT_MEASUREMENTS = ("auto", "on", "off")
+_PRIVATE = ("dp", "secure")
 
 
 def _field(
@@ -105,6 +107,17 @@ class Settings:
     )
     also_count: str = _field("communication", "", "More codecs to count the bytes of, by commas.", str)
     top_k: float | None = _field("communication", None, "Share of the elements sent, with error feedback.", float)
+    client_measurements: str = _field(
+        "communication", "auto", "Exact losses, non-zeros, norms, bytes of clients; auto: not with dp and secure.", str,
+        choices=CLIENT_MEASUREMENTS,
+    )  # fmt: skip
+
+    @property
+    def measures_clients(self) -> bool:
+        """Whether what clients computed and sent is measured and written down."""
+        return self.client_measurements == "on" or (
+            self.client_measurements == "auto" and self.aggregator not in _PRIVATE
+        )
 
     @classmethod
     def from_stored(cls, stored: Mapping[str, Any]) -> Self:

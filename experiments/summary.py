@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments.columns import ACCURACY, CONTRIBUTING, ENTROPY, EPSILON, NON_ZEROS, SECONDS, evaluation, is_summed
+from experiments.columns import (
+    ACCURACY,
+    CONTRIBUTING,
+    ENTROPY,
+    EPSILON,
+    LOWER_BOUND,
+    NON_ZEROS,
+    PARTICIPANTS,
+    RELEASES,
+    SECONDS,
+    evaluation,
+    is_summed,
+)
 
 
 def summarize(
@@ -26,7 +38,7 @@ def summarize(
         return sum(row.get(name) or 0 for row in rows)
 
     non_zeros = {message: int(total(NON_ZEROS.of(message))) for message in NON_ZEROS.messages(rows[0])}
-    participants = int(total(CONTRIBUTING.name))
+    participants = int(total((CONTRIBUTING if CONTRIBUTING.name in rows[0] else PARTICIPANTS).name))
     summary: dict[str, Any] = {
         "rounds": len(rows),
         "participants": participants,
@@ -40,8 +52,9 @@ def summarize(
     evaluated = [row for row in rows if row[ACCURACY.name] is not None]
     for name, value in evaluation(last).items():
         summary |= {name: value, f"best_{name}": max([value, *(row[name] for row in evaluated)])}
-    if EPSILON.name in rows[-1]:
-        summary[EPSILON.name] = rows[-1][EPSILON.name]
+    for column in (EPSILON, RELEASES, LOWER_BOUND):
+        if rows[-1].get(column.name) is not None:
+            summary[column.name] = rows[-1][column.name]
     return summary | {SECONDS.name: round(untimed_seconds + total(SECONDS.name), 1)}
 
 

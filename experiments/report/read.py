@@ -132,9 +132,20 @@ class Run:
         return 4 * self.summary["dense_elements"]
 
     @property
+    def non_zeros(self) -> float:
+        """Elements sent that are not zero, of all messages; NaN if they were not measured."""
+        measured = columns.NON_ZEROS.messages(self.table) or not self.summary["participants"]
+        return self.summary["non_zeros"] if measured else float("nan")
+
+    @property
     def non_zero_share(self) -> float:
-        """Of all elements of all messages."""
-        return self.summary["non_zeros"] / max(self.summary["dense_elements"], 1)
+        """Of all elements of all messages; NaN if they were not measured."""
+        return self.non_zeros / max(self.summary["dense_elements"], 1)
+
+    @property
+    def measures_clients(self) -> bool:
+        """Whether the folder has what single clients computed or sent, exactly."""
+        return self.updates is not None or any(map(columns.is_measured, self.table))
 
 
 class LeftOut(NamedTuple):
@@ -192,7 +203,8 @@ def read_run(path: pathlib.Path, name: str, root: pathlib.Path) -> Run:
         fields = _read_config(Values(about))
     except (TypeError, ValueError, OverflowError) as error:
         raise ReportError(f"{path / 'config.json'} is damaged: {error}. {AGAIN}") from error
-    rows = _read_metrics(path / "metrics.csv", _NEEDED + (() if is_foreign(fields["config"].algorithm) else _OF_OURS))
+    measured = fields["config"].measures_clients and not is_foreign(fields["config"].algorithm)
+    rows = _read_metrics(path / "metrics.csv", _NEEDED + (_OF_OURS if measured else ()))
     there, seconds = _read_summary(path / "summary.json", rows)
     finished = there is not None
     summary = summarize(rows, _last_evaluation(rows) if there is None else there, fields["parameters"], seconds)

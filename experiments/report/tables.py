@@ -82,7 +82,7 @@ def short_table(groups: Sequence[Group]) -> Html:
         for b, a in listed:
             rows.append([
                 name_of(b, labels[b].partition(" [")[0]), a.label,
-                fewer(a.mean(lambda r: r.summary["non_zeros"]), b.mean(lambda r: r.summary["non_zeros"])),
+                fewer(a.mean(lambda r: r.non_zeros), b.mean(lambda r: r.non_zeros)),
                 fewer(a.mean(megabytes_sent), b.mean(megabytes_sent)),
                 accuracy(b), accuracy(a),
                 f"{100 * (b.mean(lambda r: r.accuracy) - a.mean(lambda r: r.accuracy)):+.2f}",
@@ -153,7 +153,7 @@ def l1_table(groups: Sequence[Group]) -> Html:
         [
             name_of(group), format_value(group.first.config.l1), format_value(group.first.config.threshold),
             accuracy(group), with_spread(group, lambda r: 100 * r.non_zero_share, 2),
-            with_spread(group, lambda r: r.summary["non_zeros"] / 1e7, 3), with_spread(group, megabytes_sent, 2),
+            with_spread(group, lambda r: r.non_zeros / 1e7, 3), with_spread(group, megabytes_sent, 2),
         ]
         for group in groups
     ]  # fmt: skip
@@ -181,13 +181,22 @@ def dp_table(groups: Sequence[Group]) -> Html:
     rows: list[Sequence[Content] | str] = []
     for group in groups:
         c = group.first.config
-        private = "no: its noise can be repeated" if c.dp_test_seed is not None else "yes"
+        least = "≥ " if any(columns.LOWER_BOUND.name in run.summary for run in group.runs) else ""
         rows.append([
             name_of(group), format_value(c.dp_noise_multiplier), format_value(c.dp_clip), format_value(c.dp_delta),
-            with_spread(group, lambda r: r.summary[columns.EPSILON.name], 3), accuracy(group), private,
+            least + with_spread(group, lambda r: r.summary[columns.EPSILON.name], 3), accuracy(group), _private(group),
         ])  # fmt: skip
     header = ["runs", "noise multiplier", "clip", "delta", "epsilon", "accuracy, %", "private"]
     return page.table(header, rows, (0, 6))
+
+
+def _private(group: Group) -> str:
+    """What of the runs is private."""
+    if group.first.config.dp_test_seed is not None:
+        return "no: its noise can be repeated"
+    if any(run.measures_clients for run in group.runs):
+        return "updates only: the folder has exact measurements of clients"
+    return "yes, without store/"
 
 
 def all_runs_table(groups: Sequence[Group]) -> Html:
@@ -203,7 +212,8 @@ def all_runs_table(groups: Sequence[Group]) -> Html:
                 ]  # fmt: skip
                 rows.append([
                     name_of(group), run.name, str(run.config.seed), str(run.rounds),
-                    "-" if math.isnan(run.accuracy) else f"{100 * run.accuracy:.2f}", f"{run.summary['non_zeros']:,}",
+                    "-" if math.isnan(run.accuracy) else f"{100 * run.accuracy:.2f}", 
+                    "-" if math.isnan(run.non_zeros) else f"{run.non_zeros:,}",
                     fewer(run.summary["dense_elements"], run.summary["non_zeros"]), _megabytes(run),
                     fewer(run.dense_bytes, run.bytes_sent), "; ".join(counted),
                     element("code", command_of(run)),

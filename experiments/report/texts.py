@@ -90,8 +90,10 @@ DRIFT = "Root mean square distance of a round's local models from their mean."
 NO_DRIFT = "methods that correct drift, for which it is measured"
 NOT_CORRECTED = "drift is not measured of this method"
 PRIVACY = (
-    "Epsilon spent by the client that took part in most rounds. No amplification by sampling is claimed, since who "
-    "takes part follows from the published seed."
+    "Epsilon spent by the client that took part in most releases: rounds, and those that were rolled back and run "
+    "again. ≥: some may not have been counted. No amplification by sampling is claimed, since who takes part follows "
+    "from the published seed. 'Updates only': beside the model the folder has losses, norms or bytes of clients, exact "
+    "ones, which a simulation sees and a deployment would not. The clients' states in store/ are never private."
 )
 NO_PRIVACY = "differential privacy (--aggregator=dp)"
 ALL_RUNS = (

@@ -51,7 +51,7 @@ def test_algorithms_and_aggregators(algorithm: str, aggregator: str) -> None:
     if aggregator == "secure":
         tff.backends.test.set_sync_test_cpp_execution_context()
     try:
-        config = ExperimentConfig(algorithm=algorithm, aggregator=aggregator, **SMALL)
+        config = ExperimentConfig(algorithm=algorithm, aggregator=aggregator, client_measurements="on", **SMALL)
         rounds = start(config).rounds
         rows = [rounds.run_round().row for _ in range(2)]
     finally:

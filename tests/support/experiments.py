@@ -17,18 +17,21 @@ ROOT = pathlib.Path(__file__).parents[2]
 class Experiments:
     """Runs command lines of run_experiment.py."""
 
-    def __init__(self, errors: pathlib.Path, common: str, modules: pathlib.Path | None = None) -> None:
+    def __init__(
+        self, errors: pathlib.Path, common: str, modules: pathlib.Path | None = None, source: pathlib.Path | None = None
+    ) -> None:
         """Starts the parent.
 
         Args:
           errors: the file to which standard error goes.
           common: arguments that all command lines have.
           modules: a folder with modules of a user.
+          source: where noise takes its keys from, instead of the operating system.
         """
         self._common = common
         self._errors = errors.open("a+")
         self._parent = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.kill_experiments"],
+            [sys.executable, "-m", "tests.support.kill_experiments", *([str(source)] if source else [])],
             cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True,
             env=os.environ | ({"PYTHONPATH": str(modules)} if modules else {}),
         )  # fmt: skip

@@ -34,6 +34,7 @@ class Rounds:
         store: RoundStore,
         *,
         measure: Measure | None = None,
+        reports: Callable[[str], bool] = lambda name: True,
         header: bytes = b"",
         release_managers: Sequence[tff.program.ReleaseManager] = (),
     ) -> None:
@@ -56,6 +57,7 @@ class Rounds:
           measure: `(server state before the round, what process.next returned, client ids -> columns)`. Its columns
             (scalars or lists; nested mappings are made flat) follow `round` and the process's metrics in the record,
             in the same transaction.
+          reports: whether a metric of the process, by its column's name, enters the record.
           header: what an empty store keeps with the initial state; see `read_header`.
           release_managers: get the scalar columns of each round after its commit, with the round as key. A round may
             be committed and not released when a run is killed, so the newest round is released again on resume.
@@ -65,7 +67,7 @@ class Rounds:
         """
         check_parts(process, client_dataset, sample, release_managers)
         self._process, self._client_dataset, self._sample, self._store = process, client_dataset, sample, store
-        self._measure, self._managers = measure, tuple(release_managers)
+        self._measure, self._reports, self._managers = measure, reports, tuple(release_managers)
         self._client_like = process.initialize_client(0) if _is_stateful(process) else None
         initial = process.initialize()
         latest = store.latest()
@@ -136,7 +138,8 @@ class Rounds:
         number, before = self._round + 1, self._state
         ids = _check_ids(self._round, self._sample(self._round))
         output = self._process.next(before, self._inputs(ids))
-        columns: dict[str, Any] = {"round": number, **numbers(output.metrics)}
+        reported = {name: value for name, value in numbers(output.metrics).items() if self._reports(name)}
+        columns: dict[str, Any] = {"round": number, **reported}
         if self._measure is not None:
             measured = flatten(self._measure(before, output, ids))
             if twice := columns.keys() & measured.keys():
