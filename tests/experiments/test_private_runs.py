@@ -110,6 +110,7 @@ def test_the_store_is_its_owners(finished) -> None:
 # Keys.
 
 
+@pytest.mark.long
 def test_processes_and_resumed_runs_share_no_key(experiments, finished, tmp_path) -> None:
     """Forked processes, which would share any generator that was seeded before; the same command on the same folder."""
     for name in ("again", "resumed", "resumed again"):
