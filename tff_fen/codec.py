@@ -1,4 +1,4 @@
-"""The codecs by name: what rounds a message, and the bytes that would really be sent.
+"""Compressors and codecs by name: what makes a message cheaper, and the bytes that would really be sent.
 
     codec = parse_codec("quantised:0.01")
     message = codec.encode(vector)              # len(message) bytes go over the wire
@@ -8,6 +8,9 @@
 Each codec has two halves in one file of `compressors`: `as_received`, TensorFlow code for a client's graph, which
 cannot hold an entropy coder, and `encode`, `decode`, the bytes. Both round alike, so that client, server and decoder
 have the same numbers.
+
+    compressor = parse_compressor("qsgd:4")
+    compressor.compress(message, seed)          # in the graph; its bytes are those of `QuantisedCodec(step)`
 """
 
 from __future__ import annotations
@@ -18,13 +21,31 @@ from typing import Protocol
 import numpy as np
 import tensorflow as tf
 
-from tff_fen.checks import check_type
+from tff_fen.checks import check_name, check_type
+from tff_fen.compressors.compressor import Compressor
 from tff_fen.compressors.float16 import Float16Codec
 from tff_fen.compressors.lossless import LosslessCodec
+from tff_fen.compressors.qsgd import Qsgd
 from tff_fen.compressors.quantised import QuantisedCodec
+from tff_fen.compressors.stc import Stc
+from tff_fen.compressors.top_k import TopK
 from tff_fen.entropy_coding.numbers import CodecError
 
-__all__ = ["CODECS", "Codec", "CodecError", "Float16Codec", "LosslessCodec", "QuantisedCodec", "parse_codec"]
+__all__ = [
+    "CODECS",
+    "COMPRESSORS",
+    "Codec",
+    "CodecError",
+    "Compressor",
+    "Float16Codec",
+    "LosslessCodec",
+    "Qsgd",
+    "QuantisedCodec",
+    "Stc",
+    "TopK",
+    "parse_codec",
+    "parse_compressor",
+]
 
 
 class Codec(Protocol):
@@ -84,3 +105,24 @@ def parse_codec(name: str) -> Codec:
     except ValueError:
         raise ValueError(f"codec must be 'quantised:STEP' with a number > 0 as STEP, found {name!r}.") from None
     return QuantisedCodec(number)
+
+
+_KNOWN_COMPRESSORS: dict[str, tuple[type[TopK] | type[Qsgd] | type[Stc], type, str]] = {
+    "top_k": (TopK, float, "SHARE"),
+    "qsgd": (Qsgd, int, "LEVELS"),
+    "stc": (Stc, float, "SHARE"),
+}
+COMPRESSORS = tuple(kind for kind, _, _ in _KNOWN_COMPRESSORS.values())
+
+
+def parse_compressor(name: str) -> Compressor:
+    """The compressor of a name: "top_k:SHARE", "qsgd:LEVELS" or "stc:SHARE"."""
+    check_type("compressor", name, str, "Take 'top_k:0.1', say.")
+    key, _, text = name.partition(":")
+    check_name("kind of compressor", key, _KNOWN_COMPRESSORS)
+    kind, number, what = _KNOWN_COMPRESSORS[key]
+    try:
+        value = number(text)
+    except ValueError:
+        raise ValueError(f"compressor must be '{key}:{what}', found {name!r}.") from None
+    return kind(value)

@@ -111,11 +111,63 @@ def local_steps(
     return LocalOutcome(raw, delta, losses, gradients)
 
 
+Compress = Callable[[np.ndarray, int, str], np.ndarray]
+"""`(message as a vector, client, name of the message) -> what the server gets`."""
+
+
+def top_k(v: np.ndarray, share: float) -> np.ndarray:
+    """The elements of largest magnitude, and zeros elsewhere."""
+    chosen = np.argsort(-np.abs(v), kind="stable")[: int(np.ceil(share * v.size))]
+    kept = np.zeros_like(v)
+    kept[chosen] = v[chosen]
+    return kept
+
+
+def stc(v: np.ndarray, share: float) -> np.ndarray:
+    """Sattler et al. 2020, Algorithm 1: the signs of the largest elements, times their mean magnitude."""
+    kept = top_k(v, share)
+    return np.abs(kept).sum() / np.ceil(share * v.size) * np.sign(kept)
+
+
+def qsgd(v: np.ndarray, levels: int, draw: np.ndarray) -> np.ndarray:
+    """Alistarh et al. 2017, section 3.1: |v| sign(v_i) xi_i, with xi_i = (l + 1)/s where the draw is below p."""
+    norm = np.linalg.norm(v)
+    lower = np.floor(np.abs(v) / norm * levels)
+    xi = (lower + (draw < np.abs(v) / norm * levels - lower)) / levels
+    return norm * np.sign(v) * xi
+
+
+class Sender:
+    """The way of messages: threshold, compressor and error feedback, with a residual for each client and message."""
+
+    def __init__(self, thresholds: Mapping[str, float], compress: Compress | None = None, feedback: bool = False):
+        self.thresholds, self.compress, self.feedback = thresholds, compress, feedback
+        self.residuals: dict[tuple[int, str], np.ndarray] = {}
+
+    def __call__(self, client: int, name: str, message: Weights) -> Weights:
+        v = np.concatenate([m.ravel() for m in message])
+        if self.feedback:
+            v = v + self.residuals.get((client, name), 0.0)
+        sent = np.where(np.abs(v) <= self.thresholds.get(name, 0.0), 0.0, v)
+        if self.compress is not None:
+            sent = self.compress(sent, client, name)
+        self.residuals[client, name] = v - sent
+        ends = np.cumsum([m.size for m in message])
+        return [part.reshape(m.shape) for part, m in zip(np.split(sent, ends[:-1]), message, strict=True)]
+
+
 def algorithm_1_round(
-    loss_and_gradient: LossAndGradient, theta: Weights, clients: Sequence[Sequence[Batch]], epochs: int, local: Local
+    loss_and_gradient: LossAndGradient,
+    theta: Weights,
+    clients: Sequence[Sequence[Batch]],
+    epochs: int,
+    local: Local,
+    send: Sender | None = None,
 ) -> Weights:
     """Algorithm 1, lines 2 to 7: `clients[k]` are the batches of all epochs of client k."""
     outcomes = [local_steps(loss_and_gradient, theta, batches, local) for batches in clients]
+    for k, outcome in enumerate(outcomes):
+        outcome.delta = outcome.delta if send is None else send(k, "delta", outcome.raw_delta)
     sizes = [sum(len(y) for _, y in batches) / epochs for batches in clients]
     return [
         t + sum(n * o.delta[i] for n, o in zip(sizes, outcomes, strict=True)) / sum(sizes) for i, t in enumerate(theta)
@@ -145,6 +197,7 @@ def algorithm_2_round(
     participants: Mapping[int, Sequence[Batch]],
     local: Local,
     eta_g: float = 1.0,
+    send: Sender | None = None,
 ) -> dict[int, LocalOutcome]:
     """Algorithm 2, lines 2 to 13, on `population` in place; `participants[k]` are the batches of client k in P_t."""
     theta, c, m = population.theta, population.shared, len(population.clients)
@@ -159,6 +212,10 @@ def algorithm_2_round(
             for cki, ci, ri in zip(c_k, c, outcomes[k].raw_delta, strict=True)
         ]
         changes[k] = [new - old for new, old in zip(new_c_k, c_k, strict=True)]
+        if send is not None:
+            outcomes[k].delta = send(k, "delta", outcomes[k].raw_delta)
+            changes[k] = send(k, "control", changes[k])
+            new_c_k = [old + change for old, change in zip(c_k, changes[k], strict=True)]
         population.clients[k] = new_c_k
     p = len(participants)
     population.theta = [t + eta_g / p * sum(o.delta[i] for o in outcomes.values()) for i, t in enumerate(theta)]
@@ -171,6 +228,7 @@ def algorithm_3_round(
     population: Population,
     participants: Mapping[int, Sequence[Batch]],
     local: Local,
+    send: Sender | None = None,
 ) -> dict[int, LocalOutcome]:
     """Algorithm 3, lines 2 to 12, on `population` in place."""
     theta, h, m = population.theta, population.shared, len(population.clients)
@@ -178,6 +236,7 @@ def algorithm_3_round(
     for k, batches in participants.items():
         g_k = population.clients[k]
         outcomes[k] = local_steps(loss_and_gradient, theta, batches, local, [-g for g in g_k])
+        outcomes[k].delta = outcomes[k].delta if send is None else send(k, "delta", outcomes[k].raw_delta)
         population.clients[k] = [
             g - local.l2 * d - local.l1 * np.sign(d) for g, d in zip(g_k, outcomes[k].delta, strict=True)
         ]

@@ -23,7 +23,7 @@ from tff_fen.process.metrics import ClientMetrics
 
 
 class FedAvgClientState(NamedTuple):
-    """A client's state: its id, and `residual`, what top-k has not sent yet (empty without top-k)."""
+    """A client's state: its id, and `residual`, what was not sent yet (empty without error feedback)."""
 
     client_id: Any
     residual: Any
@@ -99,19 +99,18 @@ def build_fed_avg(
     )
 
 
-def build_algorithm(aggregator: Any | None, client_weighting: Any | None, initial_residual: Any = ()) -> Algorithm:
+def build_algorithm(aggregator: Any | None, client_weighting: Any | None) -> Algorithm:
     """Builds Algorithm 1 in its parts, for clients with and without an id.
 
     Args:
       aggregator: of delta; the weighted mean if `None`.
       client_weighting: n_k or 1; as the aggregator allows if `None`.
-      initial_residual: what a client has not sent at the beginning, for top-k.
     """
     aggregator, client_weighting = _resolve_aggregation(aggregator, client_weighting)
     by_examples = client_weighting is tff.learning.ClientWeighting.NUM_EXAMPLES
 
     def initialize_client(client_id: tf.Tensor) -> FedAvgClientState:
-        return FedAvgClientState(client_id, tf.nest.map_structure(tf.constant, initial_residual))
+        return FedAvgClientState(client_id, ())
 
     def update(train: Train, client: FedAvgClientState, broadcast: Mapping[str, Any]) -> Update:
         del broadcast

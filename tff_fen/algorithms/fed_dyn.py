@@ -11,7 +11,7 @@ import tensorflow_federated as tff
 from tff_fen.aggregators.dual_variable import DualVariableFactory
 from tff_fen.client_work import model_checks
 from tff_fen.client_work.trainer import Trainer
-from tff_fen.codec import Codec
+from tff_fen.codec import Codec, Compressor
 from tff_fen.config import ElasticNet, LocalTraining
 from tff_fen.process import Algorithm, StatefulClientProcess, Update, Uplink, compose_process
 from tff_fen.process.algorithm import Train
@@ -35,6 +35,8 @@ def build_fed_dyn(
     measurements: bool = True,
     metrics_aggregator: Any | None = None,
     codec: Codec | None = None,
+    compressor: Compressor | None = None,
+    error_feedback: bool = False,
     release_messages: bool = False,
 ) -> StatefulClientProcess:
     """Builds Algorithm 3, FedElasticNet for FedDyn (FedDyn itself with `l1 = threshold = 0`).
@@ -84,6 +86,8 @@ def build_fed_dyn(
       metrics_aggregator: as for TFF's builders.
       codec: what messages go through on their way to the server (`tff_fen.codec`); the states
         of client and server take up what arrives. `None` sends float32 as it is.
+      compressor: what makes messages cheaper before that (`tff_fen.codec.parse_compressor`).
+      error_feedback: whether what was not sent joins the client's next message; see `tff_fen.Uplink`.
       release_messages: whether a round also gives back what each client sent, as
         `output.messages`, for counting bytes.
 
@@ -139,7 +143,7 @@ def build_fed_dyn(
     return compose_process(
         trainer,
         algorithm,
-        uplink=Uplink({"delta": elastic_net.threshold}, codec=codec),
+        uplink=Uplink({"delta": elastic_net.threshold}, compressor, codec, error_feedback),
         measurements=measurements,
         metrics_aggregator=metrics_aggregator,
         release_messages=release_messages,

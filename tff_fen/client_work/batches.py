@@ -15,8 +15,8 @@ import tensorflow as tf
 from tff_fen.dataset_loop import Step, fold_dataset
 from tff_fen.graph_marks import mark_loop
 
-# One generator on every device and runtime: the bits of a shuffle are part of a result.
-_RNG_ALGORITHM = "philox"
+RNG_ALGORITHM = "philox"
+"""One generator on every device and runtime: the bits of a shuffle are part of a result."""
 
 Augment = Callable[[Any, tf.Tensor], Any]
 
@@ -98,15 +98,15 @@ def shuffle_seed(seed: int, round_number: tf.Tensor, client_key: tf.Tensor) -> t
     key = tf.constant([seed, 0], tf.int32)
     for part in (tf.cast(round_number, tf.int64), tf.cast(client_key, tf.int64)):
         low, high = tf.unstack(tf.bitcast(part, tf.int32))
-        key = tf.random.experimental.stateless_fold_in(key, low, alg=_RNG_ALGORITHM)
-        key = tf.random.experimental.stateless_fold_in(key, high, alg=_RNG_ALGORITHM)
+        key = tf.random.experimental.stateless_fold_in(key, low, alg=RNG_ALGORITHM)
+        key = tf.random.experimental.stateless_fold_in(key, high, alg=RNG_ALGORITHM)
     return key
 
 
 def epoch_order(seed: tf.Tensor, epoch: tf.Tensor, n: tf.Tensor) -> tf.Tensor:
     """Returns the permutation int32[n] in which an epoch visits the examples."""
-    key = tf.random.experimental.stateless_fold_in(seed, epoch, alg=_RNG_ALGORITHM)
-    return tf.random.experimental.stateless_shuffle(tf.range(n), key, alg=_RNG_ALGORITHM)
+    key = tf.random.experimental.stateless_fold_in(seed, epoch, alg=RNG_ALGORITHM)
+    return tf.random.experimental.stateless_shuffle(tf.range(n), key, alg=RNG_ALGORITHM)
 
 
 def augmentation_key(seed: tf.Tensor, epoch: tf.Tensor, i: tf.Tensor) -> tf.Tensor:

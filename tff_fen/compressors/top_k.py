@@ -2,21 +2,41 @@
 
 from __future__ import annotations
 
-import math
+import dataclasses
 from typing import Any
 
 import tensorflow as tf
 
+from tff_fen import measurements
+from tff_fen.compressors.compressor import Compressed
+from tff_fen.compressors.vectors import as_message, check_share, largest, zeros_but_at
 
-def top_k(message: Any, share: float) -> Any:
-    """Returns a structure with its `ceil(share * d)` elements of largest magnitude, and zeros elsewhere.
+
+@dataclasses.dataclass(frozen=True)
+class TopK:
+    """Sends the `ceil(share * d)` elements of largest magnitude as they are; biased, so mostly with error feedback.
 
     The places of the elements cost what a codec needs for the gaps between them.
+
+    Attributes:
+      share: of the elements, in (0, 1].
     """
-    flat = tf.nest.flatten(message)
-    vector = tf.concat([tf.reshape(x, [-1]) for x in flat], axis=0)
-    k = math.ceil(share * int(vector.shape[0]))
-    _, places = tf.math.top_k(tf.abs(vector), k, sorted=False)
-    kept = tf.scatter_nd(places[:, None], tf.gather(vector, places), [vector.shape[0]])
-    parts = tf.split(kept, [x.shape.num_elements() for x in flat])
-    return tf.nest.pack_sequence_as(message, [tf.reshape(p, x.shape) for p, x in zip(parts, flat, strict=True)])
+
+    share: float
+
+    def __post_init__(self) -> None:
+        check_share("TopK.share", self.share)
+
+    @property
+    def name(self) -> str:
+        return f"top_k:{self.share!r}"
+
+    @property
+    def sends_steps(self) -> bool:
+        return False
+
+    def compress(self, message: Any, seed: tf.Tensor) -> Compressed:
+        del seed
+        vector = measurements.flatten(message)
+        places, values = largest(vector, self.share)
+        return Compressed(as_message(zeros_but_at(places, values, vector), message), None)

@@ -76,3 +76,7 @@ class Algorithm(NamedTuple):
     def join(self, messages: Mapping[str, Any]) -> Any:
         """Returns messages as they are aggregated and given back: one by itself, several by name."""
         return messages if len(self.messages) > 1 else messages[self.messages[0]]
+
+    def split(self, joined: Any) -> Mapping[str, Any]:
+        """Returns by name what `join` returned."""
+        return joined if len(self.messages) > 1 else {self.messages[0]: joined}

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_fen.client_work import batches
 from tff_fen.client_work.trainer import LocalResult, Trainer
 from tff_fen.process.algorithm import Algorithm, Train
 from tff_fen.process.metrics import ClientMetrics, Metrics
@@ -22,12 +23,14 @@ class ClientOutput(NamedTuple):
       weight: float32, 0 if the client has nothing to contribute.
       state: the client's new state.
       metrics: sums for the server.
+      steps: of which a message's elements are multiples, by name, where a compressor sends them so.
     """
 
     message: Any
     weight: tf.Tensor
     state: Any
     metrics: Metrics
+    steps: Mapping[str, tf.Tensor]
 
 
 class _Outcome(NamedTuple):
@@ -72,8 +75,12 @@ def run_client(
         return trainer.train(weights, dataset, round_number, client_id=client.client_id, correction=correction)
 
     update = algorithm.update(Train(weights.trainable, run), client, broadcast)
-    sent, state = uplink.send(update.messages, update.state)
-    state = algorithm.absorb(state, sent)
+    residuals = algorithm.split(client.residual) if uplink.error_feedback else {}
+    seed = None if uplink.compressor is None else message_seed(trainer, round_number, client.client_id)
+    sent, residuals, steps = uplink.send(update.messages, residuals, seed)
+    state = algorithm.absorb(update.state, sent)
+    if uplink.error_feedback:
+        state = state._replace(residual=algorithm.join(residuals))
 
     trained = update.trained
     checked = [x for x in _tensors((trained.loss_sum, sent, state)) if x.dtype.is_floating]
@@ -92,7 +99,15 @@ def run_client(
         outcome.weight,
         _with_tensors(client, outcome.state),
         metrics.sums(weights.trainable, outcome.trained, outcome.sent, contributes, is_finite),
+        tf.nest.map_structure(lambda step: tf.where(contributes, step, 1.0), steps),
     )
+
+
+def message_seed(trainer: Trainer, round_number: tf.Tensor, client_id: tf.Tensor) -> tf.Tensor:
+    """Returns the int32[2] seed of a client's compressors in a round: a pure function of (seed, round, client)."""
+    of_client = batches.shuffle_seed(trainer.local_training.seed, round_number, client_id)
+    # Shuffling folds in its epochs, which are >= 0.
+    return tf.random.experimental.stateless_fold_in(of_client, -1, alg=batches.RNG_ALGORITHM)
 
 
 def _tensors(structure: Any) -> list[tf.Tensor]:

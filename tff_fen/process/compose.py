@@ -15,7 +15,15 @@ from tff_fen.process.algorithm import Algorithm
 from tff_fen.process.arguments import check_reporting
 from tff_fen.process.client import ClientOutput, run_client
 from tff_fen.process.metrics import ClientMetrics, Metrics, measure_downlink
-from tff_fen.process.outputs import ClientInput, ClientMessage, MessagesOutput, RoundOutput, StatefulClientProcess
+from tff_fen.process.outputs import (
+    ClientInput,
+    ClientMessage,
+    MessagesOutput,
+    RoundOutput,
+    StatefulClientProcess,
+    SteppedMessage,
+)
+from tff_fen.process.residual import add_residual
 from tff_fen.process.uplink import Uplink
 
 State = tff.learning.templates.LearningAlgorithmState
@@ -52,8 +60,9 @@ def compose_process(
       A `StatefulClientProcess`. Its server state is a `tff.learning.templates.LearningAlgorithmState`
       with the number of rounds done in `client_work` and the aggregation's state in `aggregator`.
     """
-    check_reporting(measurements, metrics_aggregator, uplink.codec if uplink else None, release_messages)
+    check_reporting(measurements, metrics_aggregator, release_messages)
     way = Uplink({algorithm.messages[0]: trainer.elastic_net.threshold}) if uplink is None else uplink
+    way.check()
     client_metrics = ClientMetrics(trainer, measurements)
     metrics_aggregator = metrics_aggregator or tff.learning.metrics.sum_then_finalize
     aggregation = algorithm.aggregator.create(message_type(trainer, algorithm), tff.TensorType(np.float32))
@@ -64,7 +73,11 @@ def compose_process(
 
     @tff.tensorflow.computation(np.int64)
     def initialize_client(client_id: tf.Tensor) -> Any:
-        return algorithm.initialize_client(client_id)
+        state = algorithm.initialize_client(client_id)
+        if not way.error_feedback:
+            return state
+        nothing = collections.OrderedDict((name, trainer.zeros()) for name in algorithm.messages)
+        return add_residual(state, algorithm.join(nothing))
 
     client_type = initialize_client.type_signature.result
     input_type = tff.StructWithPythonType([("state", client_type), ("data", trainer.data_type)], ClientInput)
@@ -103,9 +116,13 @@ def compose_process(
             round_number=round_number,
         )
 
-    @tff.tensorflow.computation(client_type, work.type_signature.result.message)
-    def name_message(client: Any, message: Any) -> ClientMessage:
-        return ClientMessage(client.client_id, message)
+    output_type = work.type_signature.result
+
+    @tff.tensorflow.computation(client_type, output_type.message, output_type.steps)
+    def name_message(client: Any, message: Any, steps: Any) -> ClientMessage | SteppedMessage:
+        if not steps:
+            return ClientMessage(client.client_id, message)
+        return SteppedMessage(client.client_id, message, steps)
 
     @tff.tensorflow.computation(weights_type, broadcast_type)
     def measure_broadcast(weights: Any, broadcast: Any) -> Metrics:
@@ -143,7 +160,7 @@ def compose_process(
             metrics["distributor"] = tff.federated_map(measure_broadcast, (weights, broadcast))
         if not release_messages:
             return RoundOutput(new_state, output.state, tff.federated_zip(metrics))
-        messages = tff.federated_map(name_message, (output.state, output.message))
+        messages = tff.federated_map(name_message, (output.state, output.message, output.steps))
         return MessagesOutput(new_state, output.state, tff.federated_zip(metrics), messages)
 
     @tff.tensorflow.computation(state_type)

@@ -51,6 +51,17 @@ class ClientMessage(NamedTuple):
     message: Any
 
 
+class SteppedMessage(NamedTuple):
+    """What a client sent through a compressor whose messages are whole multiples of a step.
+
+    `steps` has the step of each message, by name: `QuantisedCodec(step)` encodes the message as it was sent.
+    """
+
+    client_id: Any
+    message: Any
+    steps: Any
+
+
 class _NextComputation(tff.framework.ConcreteComputation):
     """`next`, which refuses a client that comes twice when Python calls it.
 
