@@ -19,13 +19,15 @@ from tff_fen.program import sampling
 
 # Keywords that an experiment gives to a builder whose signature has them.
 _OURS = (
-    "model", "elastic_net", "local_training", "num_clients", "aggregator", "codec", "release_messages", "measurements",
+    "model", "elastic_net", "local_training", "num_clients", "aggregator", "codec", "compressor", "error_feedback",
+    "release_messages", "measurements",
 )  # fmt: skip
 # And those that have defaults of their own in TFF's sense; no flag sets them.
 _LEFT_ALONE = ("metrics_aggregator", "client_weighting")
 # A user's builder that takes no such keyword cannot do what the setting asks for.
 _NEEDS_KEYWORD = {
     "l1": "elastic_net", "l2": "elastic_net", "threshold": "elastic_net", "aggregator": "aggregator", "uplink": "codec",
+    "compressor": "compressor", "error_feedback": "error_feedback",
 }  # fmt: skip
 
 
@@ -95,6 +97,8 @@ def build_process(
         num_clients=num_clients,
         aggregator=aggregation.first,
         codec=config.codec(),
+        compressor=config.build_compressor(),
+        error_feedback=config.error_feedback,
         release_messages=config.measures_clients,
         measurements=config.measures_clients,
     )

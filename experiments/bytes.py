@@ -13,7 +13,7 @@ from absl import logging
 from experiments.columns import DOWNLINK, UPLINK, of_message
 from experiments.histogram import count_magnitudes, empty_histogram
 from tff_fen import StatefulClientProcess
-from tff_fen.codec import Codec, LosslessCodec
+from tff_fen.codec import Codec, LosslessCodec, QuantisedCodec
 
 
 class MessageMismatchError(Exception):
@@ -67,8 +67,8 @@ class ByteCounter:
         for sent in messages:
             parts = [sent.message] if len(self._messages) == 1 else [sent.message[name] for name in self._messages]
             for place, (name, part) in enumerate(zip(self._messages, parts, strict=True)):
-                vector = flatten(part)
-                for column, size in self._sizes(name, place == 0, vector, len(tf.nest.flatten(part))).items():
+                vector, step = flatten(part), getattr(sent, "steps", {}).get(name)
+                for column, size in self._sizes(name, place == 0, vector, len(tf.nest.flatten(part)), step).items():
                     so_far = counts.get(column, 0)
                     counts[column] = None if size is None or so_far is None else so_far + size
                 if place == 0:
@@ -87,8 +87,10 @@ class ByteCounter:
         sent |= {of_message(DOWNLINK, name, False): value for name, value in broadcast.items()}
         return {column: participants * len(LosslessCodec().encode(flatten(value))) for column, value in sent.items()}
 
-    def _sizes(self, name: str, first: bool, vector: np.ndarray, tensors: int) -> dict[str, int | None]:
-        size = self._as_sent(vector, tensors)
+    def _sizes(
+        self, name: str, first: bool, vector: np.ndarray, tensors: int, step: np.float32 | None
+    ) -> dict[str, int | None]:
+        size = self._as_sent(vector, tensors, step)
         sizes: dict[str, int | None] = {of_message(UPLINK, name, first): size}
         if first:
             sizes |= {of_message(UPLINK, hidden, False): size for hidden in self._hidden}
@@ -96,12 +98,14 @@ class ByteCounter:
             of_message(UPLINK, name, first, key): _size_or_none(codec, vector) for key, codec in self._counted.items()
         }
 
-    def _as_sent(self, vector: np.ndarray, tensors: int) -> int:
+    def _as_sent(self, vector: np.ndarray, tensors: int, step: np.float32 | None) -> int:
+        """Bytes of a message; one of whole multiples of a step is sent as such."""
         if self._message_bytes is not None:
             return self._message_bytes(vector.size, tensors)
-        codec: Codec = self._codec or LosslessCodec()
+        given = self._codec if step is None else QuantisedCodec(float(step))
+        codec: Codec = given or LosslessCodec()
         message = codec.encode(vector)
-        if self._codec is not None and not np.array_equal(_as_received(codec, message, vector.size), vector):
+        if given is not None and not np.array_equal(_as_received(codec, message, vector.size), vector):
             raise MessageMismatchError(
                 f"A message of {vector.size} elements through codec {codec.name!r} was decoded to other numbers than "
                 "the server aggregated. This is a defect of the package; please report it with the configuration."

@@ -10,7 +10,7 @@ from experiments.methods import ALGORITHMS, is_foreign
 from experiments.settings import FIELDS, Settings, check_name, check_sampling
 
 if TYPE_CHECKING:  # else where it is needed: the library imports TensorFlow, and mistakes are told before that
-    from tff_fen.codec import Codec
+    from tff_fen.codec import Codec, Compressor
     from tff_fen.config import ElasticNet, LocalTraining
 
 
@@ -38,6 +38,7 @@ class ExperimentConfig(Settings):
         self.elastic_net()
         self.local_training(batch_size=1)
         self.codec()
+        self.build_compressor()
         self.counted_codecs()
 
     def elastic_net(self) -> ElasticNet:
@@ -67,6 +68,12 @@ class ExperimentConfig(Settings):
 
         return None if self.uplink is None else parse_codec(self.uplink)
 
+    def build_compressor(self) -> Compressor | None:
+        """What makes messages cheaper before the codec, if anything."""
+        from tff_fen.codec import parse_compressor
+
+        return None if self.compressor is None else parse_compressor(self.compressor)
+
     def counted_codecs(self) -> list[Codec]:
         """Those whose bytes are only counted."""
         from tff_fen.codec import parse_codec
@@ -79,13 +86,32 @@ def build_config(*layers: Mapping[str, Any]) -> ExperimentConfig:
     merged: dict[str, Any] = {}
     for layer in layers:
         merged |= layer
-    return ExperimentConfig(**merged)
+    return ExperimentConfig(**_by_their_own_flags(merged))
+
+
+def _by_their_own_flags(values: dict[str, Any]) -> dict[str, Any]:
+    """`compressor=threshold:EPSILON` or a codec as the field that it is another name for."""
+    name = values.get("compressor")
+    kind, _, text = name.partition(":") if isinstance(name, str) else ("", "", "")
+    if kind not in _OTHER_NAMES:
+        return values
+    field = _OTHER_NAMES[kind]
+    if values.get(field) not in (None, FIELDS[field].default):
+        raise ValueError(f"compressor={name!r} and {field}={values[field]!r} are two values of one setting. Set one.")
+    try:
+        value = float(text) if field == "threshold" else name
+    except ValueError:
+        raise ValueError(f"compressor must be 'threshold:EPSILON', found {name!r}.") from None
+    return {**values, "compressor": None, field: value}
 
 
 def _only_with_algorithms(name: str) -> tuple[Callable[[ExperimentConfig], bool], str]:
     keys = [key for key, row in ALGORITHMS.items() if name in row.hyperparameters]
     return lambda config: config.algorithm in keys, " or ".join(f"algorithm {key!r}" for key in keys)
 
+
+# What `compressor` may name beside compressors, and the field that has it.
+_OTHER_NAMES = {"threshold": "threshold", "lossless": "uplink", "float16": "uplink", "quantised": "uplink"}
 
 # Fields that mean something only together with others: a value that would be ignored is refused.
 _ONLY_WITH: dict[str, tuple[Callable[[ExperimentConfig], bool], str]] = {
@@ -108,6 +134,9 @@ _ONLY_WITH: dict[str, tuple[Callable[[ExperimentConfig], bool], str]] = {
     **{name: _only_with_algorithms(name) for row in ALGORITHMS.values() for name in row.hyperparameters},
 }
 
+# Compressors that round by themselves.
+_ROUND = ("qsgd", "stc")
+
 # Combinations that cannot work, each with what to say: found before any work starts.
 _CLASHES: tuple[tuple[Callable[[ExperimentConfig], bool], str], ...] = (
     (
@@ -117,6 +146,22 @@ _CLASHES: tuple[tuple[Callable[[ExperimentConfig], bool], str], ...] = (
     (
         lambda c: c.uplink is not None and c.aggregator in ("compression", "secure"),
         "uplink={uplink!r} and aggregator={aggregator!r} are two ways to encode a message. Take one of them.",
+    ),
+    (
+        lambda c: c.compressor is not None and c.aggregator in ("compression", "secure"),
+        "compressor={compressor!r} and aggregator={aggregator!r} are two ways to encode a message. Take one of them.",
+    ),
+    (
+        lambda c: c.compressor is not None and c.top_k is not None,
+        "compressor={compressor!r} and top_k={top_k} are two compressors. Take one of them.",
+    ),
+    (
+        lambda c: (c.compressor or "").partition(":")[0] in _ROUND and c.uplink not in (None, "lossless"),
+        "compressor={compressor!r} and uplink={uplink!r} are two ways to round a message. Take one of them.",
+    ),
+    (
+        lambda c: c.error_feedback and not (c.threshold or c.top_k or c.compressor or c.uplink),
+        "error_feedback=True has no effect: all of a message is sent. Set --compressor=top_k:0.1, say, or unset it.",
     ),
     (
         lambda c: c.aggregator == "dp" and c.dp_delta >= 1.0,

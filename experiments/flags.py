@@ -13,10 +13,12 @@ from experiments.settings import FIELDS, check_name
 
 DATA_DIR = flags.DEFINE_string("data_dir", None, "[task] Folder of original files, or prepared by TensorFlow Datasets.")
 CACHE_DIR = flags.DEFINE_string("cache_dir", None, "[task] Where data sets are kept; else $TFF_FEN_CACHE or ~/.cache.")
+_TRUTHS = {"true": True, "false": False}
 _DEFINE: dict[type, Callable[..., Any]] = {
     str: flags.DEFINE_string,
     int: flags.DEFINE_integer,
     float: flags.DEFINE_float,
+    bool: flags.DEFINE_bool,
 }
 
 
@@ -56,8 +58,8 @@ def parse_grid(axes: Sequence[str], also: Sequence[str] = ()) -> list[dict[str, 
             raise ValueError(f"--grid needs values, as in 'l1=1e-2,1e-4', found {axis!r}.")
         kind = FIELDS[name].metadata["kind"] if name in FIELDS else str
         try:
-            values.append([kind(part) for part in parts])
-        except ValueError:
+            values.append([_TRUTHS[part.lower()] if kind is bool else kind(part) for part in parts])
+        except (ValueError, KeyError):
             raise ValueError(f"--grid has a value for {name!r} that is no {kind.__name__}: {axis!r}.") from None
         if len(set(values[-1])) < len(values[-1]):
             raise ValueError(f"--grid has a value for {name!r} twice: {axis!r}.")

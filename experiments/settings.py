@@ -105,6 +105,14 @@ class Settings:
     uplink: str | None = _field(
         "communication", None, "Train through a codec: lossless, float16 or quantised:STEP; unset only counts.", str
     )
+    compressor: str | None = _field(
+        "communication", None,
+        "top_k:SHARE, qsgd:LEVELS, stc:SHARE; or threshold:EPSILON or a codec, as by flags of their own.",
+        str,
+    )  # fmt: skip
+    error_feedback: bool = _field(
+        "communication", False, "Keep what was not sent in the client's state, and send it with its next message.", bool
+    )
     also_count: str = _field("communication", "", "More codecs to count the bytes of, by commas.", str)
     top_k: float | None = _field("communication", None, "Share of the elements sent, with error feedback.", float)
     client_measurements: str = _field(
@@ -213,11 +221,11 @@ def _is_off(value: Any) -> bool:
 
 
 def _fits(about: Mapping[str, Any], value: Any) -> bool:
-    kinds = {float: (int, float), int: (int,), str: (str,)}[about["kind"]]
+    if about["kind"] in (str, bool):
+        return isinstance(value, about["kind"])
+    kinds = (int, float) if about["kind"] is float else (int,)
     if isinstance(value, bool) or not isinstance(value, kinds):
         return False
-    if isinstance(value, str):
-        return True
     low, above, high = about["low"], about["above"], about["high"]
     return (
         math.isfinite(value)
@@ -229,7 +237,7 @@ def _fits(about: Mapping[str, Any], value: Any) -> bool:
 
 def _refuse(name: str, about: Mapping[str, Any], value: Any) -> None:
     kind, low, above, high = (about[key] for key in ("kind", "low", "above", "high"))
-    allowed = {str: "a str", int: "an integer", float: "a finite number"}[kind]
+    allowed = {str: "a str", int: "an integer", float: "a finite number", bool: "true or false"}[kind]
     if high is not None:
         allowed += f" from {low} to {high}"
     elif low is not None:

@@ -293,6 +293,8 @@ def _marker(group: Group) -> str:
     config = group.first.config
     if config.uplink is not None and config.uplink != "lossless":
         return "D" if config.uplink.startswith("quantised") else "s"
+    if config.compressor is not None:
+        return {"qsgd": "D", "stc": "v"}.get(config.compressor.partition(":")[0], "^")
     return "^" if config.top_k is not None else "X" if config.aggregator != "mean" else "o"
 
 

@@ -108,3 +108,17 @@ def test_without_messages_there_are_no_bytes_of_the_uplink() -> None:
     before = experiment.rounds.state
     output = tff_fen.process.RoundOutput(before, [], {})
     assert list(experiment.measure(before, output, [0, 1])) == ["downlink_bytes", "accuracy", "test_loss"]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "compressor"), [("fed_dyn", "qsgd:1"), ("scaffold", "stc:0.01"), ("fed_avg", "top_k:0.01")]
+)
+def test_bytes_of_compressed_messages(algorithm: str, compressor: str) -> None:
+    """Messages are encoded as what they are: a sign of few elements costs a small part of a float for each."""
+    experiment = start(ExperimentConfig(algorithm=algorithm, compressor=compressor, error_feedback=True, **SMALL))
+    row = experiment.rounds.run_round().row
+    weights = experiment.rounds.state.global_model_weights.trainable
+    dense = 4 * sum(w.size for w in weights) * row["client_work/train/participants"]
+    sent = {name: size for name, size in row.items() if name.startswith("uplink")}
+    assert len(sent) == (2 if algorithm == "scaffold" else 1)
+    assert all(0 < 50 * size < dense for size in sent.values()), (sent, dense)

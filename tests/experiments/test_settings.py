@@ -40,6 +40,11 @@ RESULTS = pathlib.Path(__file__).parents[2] / "results"
         (dict(dp_test_seed=-1, aggregator="dp"), "dp_test_seed must be an integer from 0"),
         (dict(epochs=3_000_000_000), "epochs must be an integer from 1 to 2147483647, found 3000000000"),
         (dict(uplink="float16", aggregator="secure"), "two ways to encode a message"),
+        (dict(compressor="qsgd:4", aggregator="compression"), "two ways to encode a message"),
+        (dict(compressor="qsgd:4", uplink="float16"), "two ways to round a message"),
+        (dict(compressor="stc:0.1", top_k=0.1, algorithm="fed_avg"), "two compressors"),
+        (dict(error_feedback=True), "error_feedback=True has no effect: all of a message is sent"),
+        (dict(error_feedback=1, top_k=0.1), "error_feedback must be true or false, found 1"),
         (dict(sampling="bernoulli:0"), r"probability in sampling must be a number in \(0, 1\], found 'bernoulli:0'"),
         (dict(sampling="bernoulli:2"), r"probability in sampling must be a number in \(0, 1\]"),
         (dict(sampling="uniform:1.5"), "sampling must be 'bernoulli:0.1' or 'uniform:10'"),
@@ -55,6 +60,16 @@ RESULTS = pathlib.Path(__file__).parents[2] / "results"
 def test_values_that_cannot_be(values: dict[str, Any], message: str) -> None:
     with pytest.raises((ValueError, TypeError), match=message):
         ExperimentConfig(**({"l2": 0.1} | values))
+
+
+def test_a_compressor_that_has_a_flag_of_its_own() -> None:
+    given = {"l2": 0.1, "compressor": "threshold:0.01"}
+    assert build_config(given) == ExperimentConfig(l2=0.1, threshold=0.01)
+    assert build_config(given | {"compressor": "float16"}) == ExperimentConfig(l2=0.1, uplink="float16")
+    with pytest.raises(ValueError, match=r"compressor='threshold:0.01' and threshold=0.02 are two values of one"):
+        build_config(given | {"threshold": 0.02})
+    with pytest.raises(ValueError, match="compressor must be 'threshold:EPSILON', found 'threshold:x'"):
+        build_config({"l2": 0.1, "compressor": "threshold:x"})
 
 
 @pytest.mark.parametrize("values", [dict(uplink="zip"), dict(also_count="lossless,gzip")])

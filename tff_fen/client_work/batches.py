@@ -111,8 +111,8 @@ def epoch_order(seed: tf.Tensor, epoch: tf.Tensor, n: tf.Tensor) -> tf.Tensor:
 
 def augmentation_key(seed: tf.Tensor, epoch: tf.Tensor, i: tf.Tensor) -> tf.Tensor:
     """Returns the key int32[2] of minibatch `i` (from 0) of an epoch."""
-    key = tf.random.experimental.stateless_fold_in(seed, epoch, alg=_RNG_ALGORITHM)
-    return tf.random.experimental.stateless_fold_in(key, i, alg=_RNG_ALGORITHM)
+    key = tf.random.experimental.stateless_fold_in(seed, epoch, alg=RNG_ALGORITHM)
+    return tf.random.experimental.stateless_fold_in(key, i, alg=RNG_ALGORITHM)
 
 
 def load_examples(dataset: tf.data.Dataset) -> Any:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import collections
 import functools
-from typing import Any, NamedTuple
+from typing import Any
 
 
 def add_residual(state: Any, residual: Any) -> Any:
     """Returns a client's state with `residual`, in a field of that name, which is added where there is none."""
     if "residual" in state._fields:
         return state._replace(residual=residual)
-    return _with_field(type(state))(*state, residual)
+    return _type_with_residual(type(state).__name__, state._fields)(*state, residual)
 
 
 @functools.cache
-def _with_field(kind: Any) -> Any:
-    return NamedTuple(kind.__name__, [*((field, Any) for field in kind._fields), ("residual", Any)])  # type: ignore[misc]
+def _type_with_residual(name: str, fields: tuple[str, ...]) -> Any:
+    return collections.namedtuple(name, [*fields, "residual"])

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tff_fen.checks import check_type
 from tff_fen.client_work.batches import RNG_ALGORITHM
-from tff_fen.codec import CODECS, COMPRESSORS, Codec
+from tff_fen.codec import CODECS, COMPRESSORS, Codec, LosslessCodec
 from tff_fen.compressors.compressor import Compressor
 from tff_fen.compressors.threshold import hard_threshold
 
@@ -56,7 +56,9 @@ class Uplink(NamedTuple):
             advice = "Pass tff_fen.codec.parse_compressor('top_k:0.1'), or None."
             check_type("compressor", self.compressor, COMPRESSORS, advice)
         check_type("error_feedback", self.error_feedback, bool, "True keeps what was not sent, False forgets it.")
-        if self.codec is not None and self.compressor is not None and self.compressor.sends_steps:
+        if self.compressor is None or not self.compressor.sends_steps:
+            return
+        if self.codec is not None and not isinstance(self.codec, LosslessCodec):
             raise ValueError(
                 f"compressor={self.compressor.name!r} and codec={self.codec.name!r} are two ways to round a message. "
                 "Take one of them."
