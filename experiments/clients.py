@@ -29,7 +29,7 @@ EvaluateClients = Callable[[Any, Iterable[int]], Iterator[tuple[int, Any]]]
 
 def measure_clients(
     records: Sequence[Record],
-    sample: Callable[[int], Sequence[int]],
+    sample: Callable[[int], Any],
     num_clients: int,
     evaluate_clients: EvaluateClients,
     weights: Any,
@@ -52,7 +52,9 @@ def measure_clients(
     for number, record in enumerate(records):
         ids = np.asarray(sample(number), int)
         rounds[ids] += 1
-        sent[ids] += np.asarray(record.lists[CLIENT_BYTES], int)
+        # A process that does not give messages back has no bytes.
+        sent[ids] += np.asarray(record.lists.get(CLIENT_BYTES, [0] * len(ids)), int)
+    counted = all(CLIENT_BYTES in record.lists for record in records)
     chosen = np.arange(num_clients)
     if num_clients > MOST:
         chosen = np.sort(np.random.default_rng(seed).choice(num_clients, MOST, replace=False))
@@ -65,7 +67,7 @@ def measure_clients(
             "examples": examples,
             "rounds": int(rounds[client]),
             "share_of_rounds": float(rounds[client] / max(len(records), 1)),
-            "uplink_bytes": int(sent[client]),
+            "uplink_bytes": int(sent[client]) if counted else None,
             "loss": found.loss if examples else None,
             "accuracy": found.accuracy if examples else None,
         }

@@ -199,7 +199,7 @@ def _clients_row(clients: Mapping[str, np.ndarray]) -> list[str]:
     kilobytes, shares = clients["uplink_bytes"] / 1e3, clients["share_of_rounds"]
     return [
         f"{len(clients['client']):,}", f"{worst:.2f}", *(f"{np.percentile(accuracies, q):.2f}" for q in _QUANTILES),
-        f"{np.median(kilobytes):,.1f} (most {kilobytes.max():,.1f})", f"{shares.min():.2f} to {shares.max():.2f}",
+        f"{np.median(kilobytes):,.1f} (most {kilobytes.max():,.1f})" if np.isfinite(kilobytes).all() else "-", f"{shares.min():.2f} to {shares.max():.2f}",
     ]  # fmt: skip
 
 

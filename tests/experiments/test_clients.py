@@ -41,6 +41,14 @@ def test_a_row_per_client() -> None:
     assert rows[0].keys() == {*clients.COLUMNS}
 
 
+def test_bytes_that_are_not_known_stay_empty() -> None:
+    def evaluate(weights: Any, chosen: Any) -> Any:
+        return ((5, Evaluation(0.5, 1.0)) for _ in chosen)
+
+    rows = clients.measure_clients([Record({}, {})], lambda t: [0], 2, evaluate, "model", quiet=True)
+    assert [row["uplink_bytes"] for row in rows] == [None, None] and rows[0]["rounds"] == 1
+
+
 def test_of_many_clients_a_draw(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clients, "MOST", 3)
     rows = measured(num_clients=50)
