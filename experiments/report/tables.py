@@ -197,9 +197,11 @@ def _clients_row(clients: Mapping[str, np.ndarray]) -> list[str]:
         return [str(len(clients["client"])), *["-"] * (3 + len(_QUANTILES))]
     worst = accuracies[: max(1, len(accuracies) // 10)].mean()
     kilobytes, shares = clients["uplink_bytes"] / 1e3, clients["share_of_rounds"]
+    known = bool(np.isfinite(kilobytes).all())
     return [
         f"{len(clients['client']):,}", f"{worst:.2f}", *(f"{np.percentile(accuracies, q):.2f}" for q in _QUANTILES),
-        f"{np.median(kilobytes):,.1f} (most {kilobytes.max():,.1f})" if np.isfinite(kilobytes).all() else "-", f"{shares.min():.2f} to {shares.max():.2f}",
+        f"{np.median(kilobytes):,.1f} (most {kilobytes.max():,.1f})" if known else "-",
+        f"{shares.min():.2f} to {shares.max():.2f}",
     ]  # fmt: skip
 
 
