@@ -66,8 +66,15 @@ def stop_at_once() -> NoReturn:
     print("\nStopped. What was finished is saved; the same command goes on.", file=sys.stderr, flush=True)
     sys.stdout.flush()
     if "tff_fen" in sys.modules:
+        # TFF starts a worker anew if it ends while one of its threads computes.
+        sys.addaudithook(_refuse_processes)
         sys.modules["tff_fen"].runtime.end_worker_processes()
     os._exit(130)
+
+
+def _refuse_processes(event: str, _: object) -> None:
+    if event == "subprocess.Popen":
+        raise RuntimeError("the command is ending")
 
 
 def format_help(about: str, columns: int) -> str:

@@ -17,6 +17,8 @@ from absl import logging
 from experiments import columns
 
 _SECONDS_BETWEEN_LINES = 10.0
+# Short enough for 80 columns: tqdm cuts off what does not fit, and its own format has accuracy at the end.
+_BAR = "{desc}: {n_fmt}/{total_fmt} |{bar}| {remaining} left{postfix}"
 
 
 def say(text: str) -> None:
@@ -30,7 +32,9 @@ class Progress:
     def __init__(self, name: str, done: int, rounds: int, bytes_so_far: int, quiet: bool) -> None:
         self._name, self._rounds, self._bytes = name, rounds, bytes_so_far
         terminal = sys.stderr.isatty() and not quiet
-        self._bar = tqdm.tqdm(total=rounds, initial=done, desc=name, unit="round", disable=not terminal)
+        self._bar = tqdm.tqdm(
+            total=rounds, initial=done, desc=name, bar_format=_BAR, dynamic_ncols=True, disable=not terminal
+        )
         self._lines = not terminal and not quiet
         self._next = 0.0
 
@@ -51,7 +55,7 @@ class Progress:
             )
         accuracy = columns.best_accuracy(row)
         text = f"{accuracy:.2%}" if accuracy is not None else "-"
-        self._bar.set_postfix(accuracy=text, MB=f"{self._bytes / 1e6:.2f}", refresh=False)
+        self._bar.set_postfix_str(f"accuracy {text}, {self._bytes / 1e6:.2f} MB", refresh=False)
         self._bar.update()
         if self._lines and (time.monotonic() >= self._next or number == self._rounds):
             self._next = time.monotonic() + _SECONDS_BETWEEN_LINES
@@ -102,8 +106,8 @@ def print_table(results: Mapping[str, Mapping[str, Any]]) -> None:
     """Prints what the experiments came to; factors are against sending every element as float32."""
     width = max(len("run"), *map(len, results))
     print(
-        f"\n{'run':{width}} {'rounds':>6} {'accuracy':>9} {'non-zeros sent':>15} {'times fewer':>12} "
-        f"{'MB sent':>9} {'times fewer':>12}"
+        f"\n{'run':{width}} {'rounds':>6} {'accuracy':>8} {'non-zeros sent':>14} {'x fewer':>8} "
+        f"{'MB sent':>8} {'x fewer':>8}"
     )
     for name, result in results.items():
         if not result["rounds"]:
@@ -113,15 +117,13 @@ def print_table(results: Mapping[str, Mapping[str, Any]]) -> None:
         sent = columns.bytes_sent(result)
         dense = result["dense_elements"]
         ratios = ((dense, result["non_zeros"]), (4 * dense, sent))
-        fewer = [f"{a / b:.2f}" if a and b else "nothing sent" for a, b in ratios]
-        megabytes, non_zeros = f"{sent / 1e6:.2f}", f"{result['non_zeros']:,}"
-        if not dense and result["participants"]:
-            non_zeros = fewer[0] = "not measured"
-        if not any(map(columns.is_sent, result)):
-            megabytes = fewer[1] = "not counted"
+        fewer = [f"{a / b:.2f}" if a and b else "-" for a, b in ratios]
+        non_zeros = f"{result['non_zeros']:,}" if dense or not result["participants"] else "not measured"
+        # "-" where nobody could count what was sent.
+        megabytes = f"{sent / 1e6:.2f}" if any(map(columns.is_sent, result)) else "-"
         print(
-            f"{name:{width}} {result['rounds']:>6} {'-' if accuracy is None else f'{accuracy:.2%}':>9} "
-            f"{non_zeros:>15} {fewer[0]:>12} {megabytes:>9} {fewer[1]:>12}"
+            f"{name:{width}} {result['rounds']:>6} {'-' if accuracy is None else f'{accuracy:.2%}':>8} "
+            f"{non_zeros:>14} {fewer[0]:>8} {megabytes:>8} {fewer[1]:>8}"
         )
         if columns.EPSILON.name in result:
             least = "at least " if columns.LOWER_BOUND.name in result else ""

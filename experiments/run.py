@@ -13,8 +13,6 @@ from absl import logging
 
 from experiments import columns
 from experiments.build import build_parts, describe_method
-from experiments.clients import FILE as CLIENTS_FILE
-from experiments.clients import format_clients, measure_clients
 from experiments.config_file import FILE, format_config
 from experiments.experiment_config import ExperimentConfig
 from experiments.files import write_whole
@@ -73,7 +71,8 @@ def run_all(
     if results:
         print_table(results)
     print(f"\nresults: {folder}")
-    if interruption.requested:
+    unfinished = [run for run in runs if results.get(run.name, {"rounds": 0})["rounds"] < run.config.rounds]
+    if interruption.requested and unfinished:
         raise SystemExit("Interrupted; all finished rounds are saved. Run the same command to go on.")
 
 
@@ -115,23 +114,18 @@ def run_one(
                 folder.add(record)
                 records.append(record)
                 progress.show(record.row)
-                interruption.doing = f"round {rounds.round + 1}"
+                last = rounds.round >= config.rounds
+                interruption.doing = "the results" if last else f"round {rounds.round + 1}"
 
             interruption.doing = f"round {rounds.round + 1}"
             rounds.run(config.rounds, should_stop=lambda: interruption.requested, on_round=show)
+        interruption.doing = "the results"
         rows = [record.row for record in records]
         untimed = untimed_seconds(rows, folder.earlier_summary())
         summary = summarize(rows, measure.evaluate(rounds.state), about["parameters"], untimed)
         models = models_of(parts.process, rounds.state)
         weights = weights_to_bytes(models, task.build_keras_model)
         folder.finish(summary, weights, records[-1] if records else None)
-        if config.per_client_metrics:
-            table_model = [*models.values()][-1]
-            rows_of_clients = measure_clients(
-                records, parts.sample, len(task.clients), parts.evaluator.evaluate_clients, table_model,
-                seed=config.seed, quiet=quiet,
-            )  # fmt: skip
-            write_whole(path / CLIENTS_FILE, format_clients(rows_of_clients).encode())
         if export:
             folder.export(to_keras([*models.values()][-1], task))
         if plots:
@@ -139,6 +133,7 @@ def run_one(
 
             for name, picture in draw(records, lowest_sent(config.threshold, config.uplink)).items():
                 write_whole(path / name, picture)
+    interruption.doing = ""
     return summary
 
 

@@ -9,6 +9,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import textwrap
 import time
 
 import psutil
@@ -148,6 +149,43 @@ def test_a_script_ends_where_sigint_is_ignored() -> None:
     command = f"trap '' INT; exec {sys.executable} -c '{script}'"
     done = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0 and "Exception ignored" not in done.stderr
+
+
+def test_stopping_at_once_leaves_no_worker_though_one_computes() -> None:
+    """TFF's thread that computes starts a worker in place of the one that was ended."""
+    script = """
+        import gc, threading, time
+        import numpy as np, tensorflow_federated as tff
+        import tff_fen
+        from experiments import command_line
+
+        tff_fen.runtime.set_native_context(ignore_interrupts=True)
+        compute = tff.federated_computation(lambda: tff.federated_value(np.int32(7), tff.SERVER))
+        calls = []
+
+        def go_on():
+            while True:
+                try:
+                    calls.append(compute())
+                except Exception:
+                    pass
+
+        context = tff.framework.get_context_stack().current
+
+        def thread():
+            with tff.framework.get_context_stack().install(context):
+                go_on()
+
+        threading.Thread(target=thread, daemon=True).start()
+        while len(calls) < 3:
+            time.sleep(0.01)
+        gc.collect = lambda: time.sleep(1)  # as after a real run: time for a new worker
+        command_line.stop_at_once()
+        """
+    before = workers()
+    done = run("-c", textwrap.dedent(script), timeout=120)
+    assert done.returncode == 130 and "Traceback" not in done.stderr, done.stderr
+    assert workers() <= before
 
 
 def test_reap_kills_what_a_command_leaves() -> None:

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import termios
 from collections.abc import Callable
 
 import pytest
@@ -154,8 +155,44 @@ def test_the_first_interrupt_says_what_is_finished_and_the_second_stops(
         raise AssertionError("still going")
 
     monkeypatch.setattr(os, "_exit", end)
+    monkeypatch.setattr(sys, "addaudithook", lambda hook: None)  # one cannot be taken away again
     monkeypatch.setattr(sys, "argv", ["run_experiment.py"])
     with pytest.raises(Ended, match="130"):
         command_line.run(main, "")
     assert "Stopped. What was finished is saved; the same command goes on." in capfd.readouterr().err
     flags.FLAGS.unparse_flags()
+
+
+@pytest.mark.parametrize(
+    ("name", "end"),
+    [
+        ("digits-algorithm_3", ", accuracy 94.21%, 99.00 MB"),
+        ("run 3 of 12, digits-iid-algorithm_3", ", accuracy 94.21%"),
+    ],
+)
+def test_the_bar_has_the_accuracy_within_80_columns(name: str, end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, writing = os.openpty()
+    termios.tcsetwinsize(writing, (24, 80))
+    with open(writing, "w") as terminal:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        with progress.Progress(name, 198, 200, 99_000_000, False) as bar:
+            bar.show({"round": 199, "accuracy": 0.9421})
+        line = os.read(reading, 10_000).decode().split("\r")[-2].strip()
+    os.close(reading)
+    assert line.startswith(f"{name}: 199/200 |") and end in line and len(line) <= 80, line
+
+
+def test_the_table_of_the_papers_methods_fits_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    result = {
+        "rounds": 100,
+        "participants": 100,
+        "accuracy": 0.9421,
+        "dense_elements": 10**9,
+        "non_zeros": 10**9,
+        "uplink_bytes": 10**10,
+    }
+    progress.print_table({"digits-iid-algorithm_3": result, "nothing": {**result, "non_zeros": 0, "uplink_bytes": 0}})
+    heading, full, nothing = capsys.readouterr().out.strip().splitlines()
+    assert max(map(len, (heading, full, nothing))) <= 80
+    assert full.split()[2:] == ["94.21%", "1,000,000,000", "1.00", "10000.00", "0.40"]
+    assert nothing.split()[3:] == ["0", "-", "0.00", "-"]
