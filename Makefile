@@ -10,6 +10,8 @@ STUDIES := experiments/studies
 # What make run trains without ARGS, and where its report goes: the paper's six methods, on digits.
 DEMO := --flagfile=$(STUDIES)/demo.flags
 DEMO_REPORT := out/digits/report
+# What make notebook opens.
+NOTEBOOK ?= docs/quickstart.ipynb
 # What make bench measures: the name of a module in benchmarks/.
 NAME ?= local_training
 
@@ -30,7 +32,7 @@ PY := .venv/bin/python
 REAP := $(PY) tools/reap.py $(PY)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test test-long lint lock lock-check audit bench paper paper-mnist paper-seeds paper-baselines clean
+.PHONY: help venv run notebook test test-long lint lock lock-check audit bench paper paper-mnist paper-seeds paper-baselines clean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -50,6 +52,9 @@ else
 	@echo '  python run_experiment.py --preset=mnist/dirichlet_0.3/algorithm_3   # a cell of the paper'"'"'s tables'
 	@echo '  python run_experiment.py --help'
 endif
+
+notebook: venv ## Open docs/quickstart.ipynb in Jupyter, which gets an environment of its own (NOTEBOOK=... names another)
+	@exec tools/notebook.sh "$(NOTEBOOK)" $(ARGS)
 
 test: venv ## Run the tests but for the long ones
 	@exec $(REAP) -m pytest -q -n auto --maxprocesses 4 --dist loadfile -m "not long" tests $(ARGS)
@@ -90,5 +95,5 @@ paper-baselines: venv ## Other ways to send less, and one algorithm by l1 and th
 	@for study in $(STUDIES)/baselines-*.flags; do $(REAP) run_experiment.py --flagfile=$$study $(ARGS) || exit; done
 
 clean: ## Remove the environment and all caches; results in out/ stay
-	rm -rf .venv .venv-audit build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-audit .venv-notebook build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -18,6 +18,12 @@ def test_every_pin_has_a_hash_and_nothing_else_has() -> None:
     assert pins.keys() >= lock.SOURCES
 
 
+def test_every_pin_of_the_notebooks_environment_has_a_hash() -> None:
+    pins = lock.read_pins(lock.NOTEBOOK_REQUIREMENTS.read_text())
+    assert "notebook" in pins and len(pins) > 50
+    assert lock.hash_findings(pins, lock.NOTEBOOK_HASHES.read_text(), "") == []
+
+
 def test_what_is_wrong_with_hashes_is_named() -> None:
     digest = "--hash=sha256:" + 64 * "a"
     text = f"one==1 \\\n    {digest}\ntwo==2\nthree==3 \\\n    {digest} \\\n    {digest}\n"

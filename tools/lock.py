@@ -6,7 +6,7 @@ and that pip finds them and what they need (where the registry gives no metadata
 pip cannot resolve this project's requirements (see requirements.txt), so nothing but this file notices a missing, a
 superfluous or a clashing pin. It walks the metadata of the installed packages, from the direct dependencies on. `write`
 also writes requirements.lock, which is what is installed: the same pins, each with the SHA-256 of its files; pip is
-asked for those of pins that are not in there yet. The
+asked for those of pins that are not in there yet. requirements-notebook.txt has its requirements-notebook.lock. The
 direct dependencies, above the line `MARKER`, are written by hand; everything below it is written by `write`.
 """
 
@@ -24,6 +24,9 @@ from packaging.utils import canonicalize_name
 
 REQUIREMENTS = Path(__file__).resolve().parent.parent / "requirements.txt"
 HASHES = REQUIREMENTS.with_suffix(".lock")
+# Jupyter's own environment; see tools/notebook.sh.
+NOTEBOOK_REQUIREMENTS = REQUIREMENTS.with_name("requirements-notebook.txt")
+NOTEBOOK_HASHES = NOTEBOOK_REQUIREMENTS.with_suffix(".lock")
 GPU_REQUIREMENTS = REQUIREMENTS.with_name("requirements-gpu.txt")
 # What TensorFlow asks for on GPUs and can do without; see requirements-gpu.txt.
 GPU_OMITTED = {"tensorrt"}
@@ -43,9 +46,9 @@ _OLDEST_GLIBC = 31
 _PIN = re.compile(r"(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;#]+)\s*(#.*)?")
 _HASH = re.compile(r"\\\n\s+--hash=sha256:([0-9a-f]{64})")
 _HASHES_HEAD = """\
-# Written by `make lock`: the pins of requirements.txt, each with the SHA-256 of its wheels for Linux x86_64, or of its
+# Written by `make lock`: the pins of {requirements}, each with the SHA-256 of its wheels for Linux x86_64, or of its
 # source (of those named in tools/lock.py).
-# Install: pip install --no-deps --require-hashes -r requirements.lock
+# Install: pip install --no-deps --require-hashes -r {lock}
 """
 
 
@@ -223,20 +226,24 @@ def _report(options: list[str], pins: list[str]) -> list[tuple[str, str, str]]:
     ]
 
 
-def write_hashes(pins: dict[str, str]) -> None:
-    """Writes requirements.lock; keeps what it has, and asks pip for the hashes of the other pins."""
-    known = read_hashes(HASHES.read_text()) if HASHES.exists() else {}
+def write_hashes(pins: dict[str, str], file: Path) -> None:
+    """Writes a file of hashes; keeps what it has, and asks pip for the hashes of the other pins."""
+    known = read_hashes(file.read_text()) if file.exists() else {}
     wanted = [f"{name}=={version}" for name, version in sorted(pins.items())]
     known |= fetch_hashes([pin for pin in wanted if pin not in known])
     lines = [" \\\n    ".join([pin, *(f"--hash=sha256:{digest}" for digest in known[pin])]) for pin in wanted]
-    HASHES.write_text(_HASHES_HEAD + "\n".join(lines) + "\n")
+    file.write_text(
+        _HASHES_HEAD.format(requirements=file.with_suffix(".txt").name, lock=file.name) + "\n".join(lines) + "\n"
+    )
 
 
 def check() -> None:
     """Prints what is wrong with the lock, or that all is well."""
     lock = read_lock()
-    hashes = HASHES.read_text() if HASHES.exists() else ""
-    if found := findings(lock) + hash_findings(lock.pins, hashes, HASHES.name):
+    found = findings(lock)
+    for pins, file in ((lock.pins, HASHES), (read_pins(NOTEBOOK_REQUIREMENTS.read_text()), NOTEBOOK_HASHES)):
+        found += hash_findings(pins, file.read_text() if file.exists() else "", file.name)
+    if found:
         raise LockError("\n".join(found))
     print(
         f"requirements.txt is sound: {len(lock.direct)} direct dependencies, {len(lock.transitive)} needed by these, "
@@ -270,7 +277,8 @@ def write() -> None:
     else:
         REQUIREMENTS.write_text(text)
         print("requirements.txt is written anew")
-    write_hashes(read_lock().pins)
+    write_hashes(read_lock().pins, HASHES)
+    write_hashes(read_pins(NOTEBOOK_REQUIREMENTS.read_text()), NOTEBOOK_HASHES)
 
 
 def check_gpu() -> None:
