@@ -54,7 +54,11 @@ def parse_flags(arguments: list[str]) -> list[str]:
     try:
         return flags.FLAGS(arguments)
     except UnicodeDecodeError as error:
-        named = ", ".join(argument for argument in arguments if "flagfile" in argument)
+        named = ", ".join(
+            argument if "=" in argument else " ".join(arguments[place : place + 2])
+            for place, argument in enumerate(arguments)
+            if argument.lstrip("-").startswith("flagfile")
+        )
         raise app.UsageError(
             f"a flag file must be text in UTF-8, one flag per line, found a byte that is none ({error.reason}, at "
             f"{error.start}). Check {named}"

@@ -1,9 +1,11 @@
-"""What decides the bits of an experiment's results beside its values, its code and the versions of packages."""
+"""What decides the bits of an experiment's results beside its values and its code."""
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -11,6 +13,11 @@ import tensorflow_federated as tff
 
 from tff_fen.runtime import devices
 
+# Those that compute columns of `metrics.csv`, weights or client states.
+_PACKAGES = (
+    "tensorflow", "tensorflow-federated", "numpy", "keras", "constriction", "llvmlite", "tensorflow-privacy",
+    "dp-accounting",
+)  # fmt: skip
 _SIMD = ("sse", "ssse", "avx", "fma", "f16c", "amx")
 # What libraries read at their start and choose kernels or precision by.
 _VARIABLES = (
@@ -19,17 +26,39 @@ _VARIABLES = (
 )  # fmt: skip
 
 
-def describe_numerics() -> dict[str, Any]:
-    """Returns what may change bits, each as text; call it when the runtime is set."""
+def describe_versions() -> dict[str, str]:
+    """Returns the versions of the packages that compute, by name."""
+    return {name: importlib.metadata.version(name) for name in _PACKAGES}
+
+
+def describe_numerics() -> dict[str, str]:
+    """Returns what else may change bits, each as text; call it when the runtime is set."""
     return {
         "runtime": type(tff.framework.get_context_stack().current).__name__,
         "instructions": _instructions(),
-        "caches": _caches(),  # Eigen and oneDNN cut sums into blocks by them.
+        # Eigen's matrix products cut their sums into blocks by them (computeProductBlockingSizes).
+        "caches": _caches(),
         "onednn": str(devices.uses_onednn()),
         "threads per operation": str(tf.config.threading.get_intra_op_parallelism_threads() or os.cpu_count()),
         "gpus": ", ".join(_gpus()) or "none",
         "environment": " ".join(f"{name}={os.environ[name]}" for name in _VARIABLES if name in os.environ) or "nothing",
     }
+
+
+def find_differences(there: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[dict[str, tuple[str, str]], list[str]]:
+    """Compares what an experiment began with to what there is now.
+
+    Args:
+      there: the header of a store, with `versions` and, unless it is older than they are, `numerics`.
+      now: the same of this process.
+
+    Returns:
+      What differs, by name, as it was and as it is; and the names of what the header does not say, since an earlier
+      version wrote it.
+    """
+    was, is_now = ({**(header.get("versions") or {}), **(header.get("numerics") or {})} for header in (there, now))
+    different = {name: (was[name], value) for name, value in is_now.items() if was.get(name, value) != value}
+    return different, [name for name in is_now if name not in was]
 
 
 def _instructions() -> str:

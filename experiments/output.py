@@ -1,6 +1,6 @@
 """The files of an experiment's folder, all made from its configuration and its store.
 
-config.json      all values, versions, the commit of the source
+config.json      all values, the commit of the source, and what decides bits: versions, numerics
 experiment.toml  the same values, as `--config` takes them
 metrics.csv      a row per round
 summary.json     what it came to
@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 import csv
-import importlib.metadata
 import io
 import json
 import pathlib
@@ -34,15 +33,13 @@ from absl import logging
 from experiments.columns import HISTOGRAM, ROUND
 from experiments.files import remove_unfinished, write_whole
 from experiments.histogram import format_updates
-from experiments.numerics import describe_numerics
+from experiments.numerics import describe_numerics, describe_versions, find_differences
 from experiments.settings import Settings
 from tff_fen.program.records import Record
 
-_PACKAGES = ("tensorflow", "tensorflow-federated", "numpy", "keras", "constriction")
-
 
 class ConfigMismatchError(Exception):
-    """The folder holds an experiment with other values."""
+    """The folder holds an experiment with other values, or one that began with other numerics."""
 
 
 class Folder:
@@ -63,7 +60,15 @@ class Folder:
         """Where the list of releases is."""
         return self.path / "releases"
 
-    def claim(self, config: Settings, about: Mapping[str, Any], stored: bytes | None, done: int) -> bytes:
+    def claim(
+        self,
+        config: Settings,
+        about: Mapping[str, Any],
+        stored: bytes | None,
+        done: int,
+        *,
+        allow_other_numerics: bool = False,
+    ) -> bytes:
         """Writes `config.json`, after a check that the folder's experiment is this one.
 
         Args:
@@ -71,15 +76,17 @@ class Folder:
           about: more to note: the preset, what is assumed, what the task made of it.
           stored: the header in the store, `None` for a new experiment.
           done: rounds that are done.
+          allow_other_numerics: whether to go on where packages, processor or settings would change bits;
+            `config.json` then says from which round on.
 
         Returns:
           The header for the store.
 
         Raises:
-          ConfigMismatchError: if the folder's experiment has other values, or more rounds; the
-            message shows them.
+          ConfigMismatchError: if the folder's experiment has other values, or more rounds, or began with other
+            numerics; the message shows them.
         """
-        now = {"config": json.loads(config.to_json()), **about, "versions": _versions(), "commit": _commit()}
+        now = {"config": json.loads(config.to_json()), **about, "versions": describe_versions(), "commit": _commit()}
         now["numerics"] = describe_numerics()
         if stored is None:
             stored = json.dumps(now).encode()
@@ -99,17 +106,38 @@ class Folder:
                 f"{self.path} holds an experiment with other values:\n{lines}\n"
                 "Use the same flags to go on with it, or another --output."
             )
-        for name in ("versions", "commit"):
-            if there[name] != now[name]:
-                logging.warning("%s began with %s %s, now %s: bits may differ", self.path, name, there[name], now[name])
-        for name, was in there.get("numerics", {}).items():  # Earlier versions have not recorded them.
-            if now["numerics"].get(name) != was:
-                logging.warning(
-                    "%s began with %s %s, now %s: bits may differ", self.path, name, was, now["numerics"].get(name)
-                )
-        content = {**now, "numerics": None, **there, "config": now["config"]}
+        if there["commit"] != now["commit"]:
+            logging.warning(
+                "%s began with commit %s, now %s: bits may differ", self.path, there["commit"], now["commit"]
+            )
+        changed = self._check_numerics(there, now, done, allow_other_numerics)
+        content = {**now, "numerics": None, **there, "config": now["config"], **changed}
         write_whole(self.path / "config.json", json.dumps(content, indent=2).encode() + b"\n")
         return stored
+
+    def _check_numerics(
+        self, there: Mapping[str, Any], now: Mapping[str, Any], done: int, allow: bool
+    ) -> dict[str, list[Any]]:
+        """Refuses other numerics unless they are allowed; returns what `config.json` says of those of later rounds."""
+        different, unknown = find_differences(there, now)
+        if unknown:
+            logging.warning(
+                "%s is of an earlier version, which did not record %s. Where they have changed, bits may differ.",
+                self.path, ", ".join(unknown),
+            )  # fmt: skip
+        lines = "\n".join(f"  {name}: began with {was}, now {value}" for name, (was, value) in different.items())
+        if different and not allow:
+            raise ConfigMismatchError(
+                f"{self.path} began with other numerics. To go on may change the bits of its results:\n{lines}\n"
+                "Go on as it began, or on purpose with --allow_other_numerics, or begin anew with another --output."
+            )
+        if different:
+            logging.warning("%s goes on with other numerics, as allowed; bits may differ:\n%s", self.path, lines)
+        changes = self._read("config.json").get("numerics_changed", [])
+        values = {name: value for name, (_, value) in different.items()}
+        if values != (changes[-1]["values"] if changes else {}):
+            changes = [*changes, {"after_round": done, "values": values}]
+        return {"numerics_changed": changes} if changes else {}
 
     def start(self, records: Iterable[Record]) -> None:
         """Brings `metrics.csv` and TensorBoard's events into line with the store."""
@@ -140,8 +168,11 @@ class Folder:
 
     def earlier_summary(self) -> dict[str, Any]:
         """Returns `summary.json` as an earlier process left it; empty if there is none that can be read."""
+        return self._read("summary.json")
+
+    def _read(self, name: str) -> dict[str, Any]:
         try:
-            found = json.loads((self.path / "summary.json").read_text())
+            found = json.loads((self.path / name).read_text())
         except (OSError, ValueError):
             return {}
         return found if isinstance(found, dict) else {}
@@ -192,10 +223,6 @@ def _format_rows(columns: list[str], rows: list[dict[str, Any]], header: bool) -
         writer.writeheader()
     writer.writerows(rows)
     return lines.getvalue()
-
-
-def _versions() -> dict[str, str]:
-    return {name: importlib.metadata.version(name) for name in _PACKAGES}
 
 
 def _commit() -> str | None:

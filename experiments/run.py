@@ -33,7 +33,13 @@ from tff_fen.program.weights import weights_to_bytes
 
 
 def run_all(
-    runs: Sequence[Run], output: str | None, *, quiet: bool = False, plots: bool = True, export: bool = False
+    runs: Sequence[Run],
+    output: str | None,
+    *,
+    quiet: bool = False,
+    plots: bool = True,
+    export: bool = False,
+    allow_other_numerics: bool = False,
 ) -> None:
     """Runs experiments one after the other and prints what they came to.
 
@@ -43,6 +49,7 @@ def run_all(
       quiet: whether to print nothing but errors and the result.
       plots: whether to draw pictures at the end.
       export: whether to write the final model for Keras.
+      allow_other_numerics: whether runs go on where packages, processor or settings would change bits.
 
     Raises:
       SystemExit: if a folder cannot be used or written, or after an interruption; the message says what to do.
@@ -58,8 +65,9 @@ def run_all(
             try:
                 title = f"run {number} of {len(runs)}, {run.name}" if len(runs) > 1 else run.name
                 results[run.name] = run_one(
-                    run, path, interruption, title=title, quiet=quiet, plots=plots, export=export
-                )
+                    run, path, interruption, title=title, quiet=quiet, plots=plots, export=export,
+                    allow_other_numerics=allow_other_numerics,
+                )  # fmt: skip
             except (StoreError, ConfigMismatchError) as error:
                 raise SystemExit(f"{run.name}: {error}") from error
             except OSError as error:
@@ -85,6 +93,7 @@ def run_one(
     quiet: bool = False,
     plots: bool = True,
     export: bool = False,
+    allow_other_numerics: bool = False,
 ) -> dict[str, Any]:
     """Runs an experiment to its end, or until the user interrupts it, and returns its summary; `title` is shown."""
     config = run.config
@@ -94,11 +103,12 @@ def run_one(
         task = load_task_of(config)
         about = _describe(run, task)
         latest = store.latest()
-        header = folder.claim(config, about, read_header(store), latest.number if latest else 0)
+        done = latest.number if latest else 0
+        header = folder.claim(config, about, read_header(store), done, allow_other_numerics=allow_other_numerics)
         write_whole(path / FILE, format_config(config, run.about["preset"]).encode())
         config = _as_begun(config, json.loads(header)["config"])
         parts = build_parts(config, task)
-        releases = Releases(folder.releases, latest.number if latest else 0) if config.aggregator == "dp" else None
+        releases = Releases(folder.releases, done) if config.aggregator == "dp" else None
         measure = Measure(config, parts, releases)
         rounds = build_rounds(parts, measure, store, header)
         records = list(rounds.records())

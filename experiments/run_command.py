@@ -35,6 +35,10 @@ _RAY_ADDRESS = flags.DEFINE_string(
 )
 _QUIET = flags.DEFINE_bool("quiet", False, "[output] Print nothing but errors and the result.")
 _EXPORT = flags.DEFINE_bool("export", False, "[output] Write model.keras, for tf.keras.models.load_model, at the end.")
+_ALLOW_OTHER_NUMERICS = flags.DEFINE_bool(
+    "allow_other_numerics", False,
+    "[output] Go on with a folder that began with other packages, processor or settings, which may change bits.",
+)  # fmt: skip
 _PLOTS = flags.DEFINE_bool("plots", True, "[output] Draw pictures at the end.")
 
 
@@ -76,4 +80,7 @@ def _run(runs: list[Run]) -> None:
         prepare_runs(runs, _RUNTIME.value, _RAY_ADDRESS.value)
     except DataUnavailableError as error:
         raise SystemExit(str(error)) from error
-    run_all(runs, _OUTPUT.value, quiet=_QUIET.value, plots=_PLOTS.value, export=_EXPORT.value)
+    run_all(
+        runs, _OUTPUT.value, quiet=_QUIET.value, plots=_PLOTS.value, export=_EXPORT.value,
+        allow_other_numerics=_ALLOW_OTHER_NUMERICS.value,
+    )  # fmt: skip

@@ -66,6 +66,15 @@ def test_a_mistake_is_told_in_one_line(arguments: str, message: str, call: Call)
     assert err.count("\n") == 1 and err.startswith("run_experiment.py: ") and message in err
 
 
+@pytest.mark.parametrize("argument", ["--flagfile={file}", "--flagfile {file}"])
+def test_a_flag_file_that_is_no_text_is_told_in_one_line(argument: str, call: Call, tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "model.npz"
+    file.write_bytes(b"--l1=1\n\x80\xff")
+    code, out, err = call(*argument.format(file=file).split())
+    assert code == 1 and not out and err.count("\n") == 1
+    assert "a flag file must be text in UTF-8" in err and "at 7" in err and str(file) in err
+
+
 def test_a_bare_command_runs(call: Call) -> None:
     code, out, err = call()
     assert (code, out) == (0, "digits-algorithm_3\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import csv
 import dataclasses
+import importlib.metadata
 import json
 import pathlib
 import subprocess
@@ -163,22 +164,58 @@ def test_a_store_that_went_back_is_noticed_by_the_rows(tmp_path: pathlib.Path, c
     assert not caplog.text
 
 
-def test_resuming_with_other_numerics_says_what_differs(tmp_path: pathlib.Path, caplog: Any, monkeypatch: Any) -> None:
-    config, about = ExperimentConfig(l2=0.1), {"data": "abc"}
+def test_other_numerics_are_refused_unless_allowed(tmp_path: pathlib.Path, caplog: Any, monkeypatch: Any) -> None:
+    config, about, file = ExperimentConfig(l2=0.1), {"data": "abc"}, tmp_path / "config.json"
     monkeypatch.delenv("XLA_FLAGS", raising=False)
     header = Folder(tmp_path).claim(config, about, None, 0)
-    recorded = json.loads((tmp_path / "config.json").read_text())["numerics"]
+    begun = file.read_bytes()
+    recorded = json.loads(begun)["numerics"]
     assert recorded["onednn"] in ("True", "False") and recorded["environment"] == "nothing" and recorded["runtime"]
     Folder(tmp_path).claim(config, about, header, 1)
-    assert "bits may differ" not in caplog.text
+    assert not caplog.text and file.read_bytes() == begun, "nothing differs"
     monkeypatch.setattr("tff_fen.runtime.devices.uses_onednn", lambda: "other")
     monkeypatch.setenv("XLA_FLAGS", "--xla_x")
-    Folder(tmp_path).claim(config, about, header, 1)
-    assert f"began with onednn {recorded['onednn']}, now other: bits may differ" in caplog.text
-    assert "began with environment nothing, now XLA_FLAGS=--xla_x: bits may differ" in caplog.text
-    # Earlier versions recorded nothing of the kind.
-    caplog.clear()
-    old = {name: value for name, value in json.loads(header).items() if name != "numerics"}
+    version = importlib.metadata.version
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "9.9" if name == "llvmlite" else version(name))
+    with pytest.raises(ConfigMismatchError) as refused:
+        Folder(tmp_path).claim(config, about, header, 1)
+    lines = str(refused.value).splitlines()
+    assert lines[1:-1] == [
+        f"  llvmlite: began with {version('llvmlite')}, now 9.9",
+        f"  onednn: began with {recorded['onednn']}, now other",
+        "  environment: began with nothing, now XLA_FLAGS=--xla_x",
+    ]
+    assert "--allow_other_numerics" in lines[-1] and file.read_bytes() == begun
+    for done in (1, 2):
+        assert Folder(tmp_path).claim(config, about, header, done, allow_other_numerics=True) == header
+    assert f"onednn: began with {recorded['onednn']}, now other" in caplog.text
+    changed = {"llvmlite": "9.9", "onednn": "other", "environment": "XLA_FLAGS=--xla_x"}
+    content = json.loads(file.read_bytes())
+    assert content["numerics"] == recorded, "what it began with stays"
+    assert content["numerics_changed"] == [{"after_round": 1, "values": changed}]
+    with pytest.raises(ConfigMismatchError, match="llvmlite"):  # Allowed once is not allowed for ever.
+        Folder(tmp_path).claim(config, about, header, 3)
+    monkeypatch.undo()
+    Folder(tmp_path).claim(config, about, header, 5)
+    assert json.loads(file.read_bytes())["numerics_changed"][1:] == [{"after_round": 5, "values": {}}]
+
+
+def test_another_commit_is_only_told(tmp_path: pathlib.Path, caplog: Any, monkeypatch: Any) -> None:
+    config, about = ExperimentConfig(l2=0.1), {"data": "abc"}
+    header = Folder(tmp_path).claim(config, about, None, 0)
+    monkeypatch.setattr("experiments.output._commit", lambda: "feed")
+    assert Folder(tmp_path).claim(config, about, header, 1) == header
+    assert f"began with commit {json.loads(header)['commit']}, now feed: bits may differ" in caplog.text
+
+
+def test_a_folder_of_a_version_that_recorded_less_goes_on(tmp_path: pathlib.Path, caplog: Any) -> None:
+    config, about = ExperimentConfig(l2=0.1), {"data": "abc"}
+    old = json.loads(Folder(tmp_path).claim(config, about, None, 0))
+    del old["numerics"], old["versions"]["llvmlite"]
     Folder(tmp_path).claim(config, about, json.dumps(old).encode(), 1)
-    assert "bits may differ" not in caplog.text
-    assert json.loads((tmp_path / "config.json").read_text())["numerics"] is None
+    assert "did not record llvmlite, runtime, instructions, caches, onednn" in caplog.text
+    content = json.loads((tmp_path / "config.json").read_text())
+    assert content["numerics"] is None and "numerics_changed" not in content
+    old["versions"]["numpy"] = "1.0"
+    with pytest.raises(ConfigMismatchError, match=r"numpy: began with 1\.0, now"):
+        Folder(tmp_path).claim(config, about, json.dumps(old).encode(), 1)

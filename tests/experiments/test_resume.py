@@ -153,6 +153,35 @@ def test_other_flags_are_refused_with_the_difference(experiments, finished) -> N
     assert {path: path.read_bytes() for path in finished["fed_avg"][0].glob("*.*")} == before
 
 
+def test_other_numerics_are_refused_unless_allowed(finished, tmp_path) -> None:
+    """Without oneDNN TensorFlow adds in another order."""
+    folder = tmp_path / "run"
+    shutil.copytree(finished["fed_dyn"][0], folder)
+    before = {path: path.read_bytes() for path in folder.glob("*.*")}
+    began = json.loads((folder / "config.json").read_text())["numerics"]["onednn"]
+    other = {"True": "0", "False": "1"}[began]
+
+    def go_on(*more: str) -> subprocess.CompletedProcess[str]:
+        arguments = [*COMMON.split(), *EXPERIMENTS["fed_dyn"].split(), f"--rounds={ROUNDS + 1}", f"--output={folder}"]
+        return subprocess.run(
+            [sys.executable, "run_experiment.py", *arguments, *more],
+            cwd=ROOT, capture_output=True, text=True, timeout=120, check=False,
+            env=os.environ | {"TF_ENABLE_ONEDNN_OPTS": other},
+        )  # fmt: skip
+
+    refused = go_on()
+    now = str(began != "True")
+    assert refused.returncode == 1 and f"\n  onednn: began with {began}, now {now}\n" in refused.stderr
+    assert "--allow_other_numerics" in refused.stderr and "Traceback" not in refused.stderr
+    assert {path: path.read_bytes() for path in folder.glob("*.*")} == before
+    allowed = go_on("--allow_other_numerics")
+    assert allowed.returncode == 0, allowed.stderr
+    assert f"onednn: began with {began}, now {now}" in allowed.stderr
+    assert len(exact_rows(folder / "metrics.csv")) == ROUNDS + 1
+    changes = json.loads((folder / "config.json").read_text())["numerics_changed"]
+    assert changes == [{"after_round": ROUNDS, "values": {"onednn": now}}]
+
+
 def test_more_rounds_go_on(experiments, finished, tmp_path) -> None:
     shutil.copytree(finished["fed_dyn"][0], tmp_path / "longer")
     for folder in ("longer", "anew"):
