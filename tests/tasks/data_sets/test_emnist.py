@@ -89,13 +89,26 @@ def test_the_original_files(write: Callable[..., None], small_official: None, tm
 def test_the_archive_of_nist(small_official: None, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without `data_dir` the archive is fetched, and an old cache of TensorFlow Datasets' share is not believed."""
 
-    def download(url: str, path: pathlib.Path) -> None:
+    def download(url: str, path: pathlib.Path, most_bytes: int) -> None:
         assert url == "https://biometrics.nist.gov/cs_links/EMNIST/gzip.zip"
         write_archive(path.parent, TRAIN, TEST)
 
     monkeypatch.setattr(emnist.downloads, "download_url", download)
     np.savez(tmp_path / "emnist_letters.npz", **emnist.select_letters(letters(3, 0), TEST))
     assert len(emnist.load(sources.Places(None, tmp_path))["y_train"]) == 40
+
+
+def test_a_cache_that_is_not_the_official_set(small_official: None, tmp_path: pathlib.Path) -> None:
+    """Not even with a digest of its own, nor with other arrays than the four."""
+    write_mat(tmp_path, TRAIN, TEST)
+    right = emnist.load(sources.Places(tmp_path, tmp_path / "right"))
+    few = {name: array[:5] for name, array in right.items()}
+    for number, arrays in enumerate((few, right | {"more": few["y_test"]}, {"x_train": few["x_train"]})):
+        cache = tmp_path / str(number)
+        cache.mkdir()
+        np.savez(cache / "emnist_letters_official.npz", **arrays, digest=np.array(sources.digest(arrays)))
+        assert sources.digest(emnist.load(sources.Places(tmp_path, cache))) == sources.digest(right)
+        assert (cache / "emnist_letters_official.damaged").exists()
 
 
 def test_what_is_not_the_official_set(small_official: None, tmp_path: pathlib.Path) -> None:

@@ -197,12 +197,12 @@ def server() -> Iterator[str]:
 
 
 def test_a_download_from_the_web(server: str, tmp_path: pathlib.Path, capfd) -> None:
-    downloads.download_url(f"{server}/file", tmp_path / "file")
+    downloads.download_url(f"{server}/file", tmp_path / "file", 300_000)
     assert (tmp_path / "file").read_bytes() == Handler.content
     assert "file: 100%" in capfd.readouterr().err, "progress"
     for path in ("missing", "broken"):
         with pytest.raises(sources.SourceError):
-            downloads.download_url(f"{server}/{path}", tmp_path / "other")
+            downloads.download_url(f"{server}/{path}", tmp_path / "other", 300_000)
 
 
 def test_downloaders_report_what_went_wrong(tmp_path: pathlib.Path, monkeypatch) -> None:
@@ -219,7 +219,7 @@ def test_tensorflow_datasets_without_a_network_gives_up_soon(tmp_path: pathlib.P
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
     start = time.monotonic()
     with pytest.raises(sources.SourceError, match="cannot be reached"):
-        downloads.load_tfds("mnist", "http://127.0.0.1:9/", tmp_path)
+        downloads.load_tfds("mnist", "http://127.0.0.1:9/", tmp_path, (28, 28))
     assert time.monotonic() - start < 30
 
 
@@ -229,3 +229,57 @@ def test_the_default_cache_folder(monkeypatch, tmp_path: pathlib.Path) -> None:
     monkeypatch.delenv("TFF_FEN_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert sources.Places().cache() == tmp_path / "tff_fen"
+
+
+def test_no_home_is_told_in_one_line(monkeypatch, tmp_path: pathlib.Path) -> None:
+    def nobody(uid: int) -> None:
+        raise KeyError(uid)
+
+    for name in ("TFF_FEN_CACHE", "XDG_CACHE_HOME", "TFDS_DATA_DIR", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", nobody)
+    with pytest.raises(
+        sources.DataUnavailableError, match=r"^There is no home folder .* set TFF_FEN_CACHE, or --cache"
+    ):
+        sources.load("thing", [], DIGEST, sources.Places())
+    with pytest.raises(sources.SourceError, match="set TFDS_DATA_DIR"):
+        downloads.load_tfds("mnist", "http://127.0.0.1:9/", tmp_path, (28, 28))
+
+
+def test_a_cached_file_without_a_digest_is_fetched_anew(places: sources.Places) -> None:
+    places.cache().mkdir()
+    np.savez(places.cache() / "thing.npz", **(ARRAYS | {"y": np.zeros(3, np.uint8)}))
+    right = Counting(ARRAYS)
+    assert sources.digest(load(places, sources.Source("right", right), digest=None)) == DIGEST
+    assert right.asked == 1
+
+
+def test_the_check_sees_the_cache_too(places: sources.Places) -> None:
+    """Who writes into the cache can write a digest too."""
+    wrong = ARRAYS | {"y": np.zeros(3, np.uint8)}
+    places.cache().mkdir()
+    np.savez(places.cache() / "thing.npz", **wrong, digest=np.array(sources.digest(wrong)))
+
+    def check(arrays: sources.Arrays) -> None:
+        if not arrays["y"].any():
+            raise sources.SourceError("all labels are 0")
+
+    right = Counting(ARRAYS)
+    arrays = sources.load("thing", [sources.Source("right", right)], None, places, check)
+    assert sources.digest(arrays) == DIGEST and right.asked == 1
+    with pytest.raises(sources.DataUnavailableError, match="elsewhere: all labels are 0"):
+        sources.load("other", [sources.Source("elsewhere", Counting(wrong))], None, places, check)
+
+
+def test_a_data_set_has_a_limit_in_the_cache_and_from_a_source(places: sources.Places) -> None:
+    right = sources.Source("right", Counting(ARRAYS))
+    load(places, right)
+    for name in ("thing", "other"):
+        with pytest.raises(sources.DataUnavailableError, match="right: the data have 15 bytes, more than 14"):
+            sources.load(name, [right], DIGEST, places, most_bytes=14)
+
+
+def test_a_download_larger_than_its_limit_is_broken_off(server: str, tmp_path: pathlib.Path) -> None:
+    with pytest.raises(sources.SourceError, match="gives more than the 200000 bytes"):
+        downloads.download_url(f"{server}/file", tmp_path / "file", 200_000)
+    assert (tmp_path / "file").stat().st_size < 300_000
