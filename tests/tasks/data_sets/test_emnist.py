@@ -137,8 +137,8 @@ def test_files_that_cannot_be_read(tmp_path: pathlib.Path) -> None:
     for file, content, message in [
         ("emnist-letters-train-images-idx3-ubyte.gz", b"no gzip", "train-images-idx3-ubyte.gz cannot be unpacked"),
         ("emnist-letters-train-images-idx3-ubyte.gz", idx(TRAIN[0]), "train-labels-idx1-ubyte.gz cannot be read"),
-        ("gzip.zip", b"no archive", "gzip.zip does not hold EMNIST as expected"),
-        ("emnist-letters.mat", b"no Matlab file", "emnist-letters.mat cannot be read"),
+        ("gzip.zip", b"no archive", "gzip.zip does not hold gzip/emnist-letters-train-images.* as expected"),
+        ("emnist-letters.mat", b"no Matlab file", "emnist-letters.mat is no Matlab file of version 5"),
     ]:
         (tmp_path / file).write_bytes(content)
         with pytest.raises(sources.SourceError, match=message):
