@@ -23,9 +23,6 @@ from tasks.registry import load_task
 from tasks.task import Task
 from tff_fen.program import sampling
 
-_ROUNDS = flags.DEFINE_integer("rounds", 30, "Rounds of each run on digits.", lower_bound=1)
-_SEEDS = flags.DEFINE_integer("seeds", 3, "Runs of each setting on digits.", lower_bound=1)
-
 CLIENTS, PER_ROUND, LAST = 20, 10, 10
 TRAINING = tff_fen.LocalTraining(0.1, epochs=5, batch_size=10)
 L1, L2, THRESHOLD = 1e-4, 0.05, 5e-3
@@ -74,7 +71,7 @@ def train(process: tff_fen.StatefulClientProcess, task: Task, seed: int, sample:
     evaluator, server = Evaluator(task), process.set_model_weights(process.initialize(), initial)
     states = {k: process.initialize_client(k) for k in range(CLIENTS)}
     rows: list[tuple[Any, ...]] = []
-    for t in range(_ROUNDS.value):
+    for t in range(flags.FLAGS.rounds):
         chosen = [int(k) for k in sample(seed, t)]
         output = process.next(server, [tff_fen.ClientInput(states[k], task.client_dataset(k)) for k in chosen])
         server = output.state
@@ -112,7 +109,7 @@ def print_zeros(runs: dict[str, list[Run]], size: int) -> None:
 def print_models(runs: dict[str, list[Run]]) -> None:
     """theta against gamma."""
     print(f"\ntheta against gamma; accuracy by round, mean over seeds; swing: deviation over the last {LAST} rounds")
-    rounds = [t for t in (1, 2, 5, 10, 20, 30) if t <= _ROUNDS.value]
+    rounds = [t for t in (1, 2, 5, 10, 20, 30) if t <= flags.FLAGS.rounds]
     print(f"{'':28}" + "".join(f"{t:>8}" for t in rounds) + f"{'swing':>8}")
     for name in ("FedDyn", "both (Algorithm 3)"):
         for model in ("theta", "gamma"):
@@ -123,7 +120,9 @@ def print_models(runs: dict[str, list[Run]]) -> None:
 
 def print_entropies(runs: dict[str, list[Run]]) -> None:
     """trunc against round."""
-    print(f"\nentropy, bits per parameter and client, summed over {_ROUNDS.value} rounds, as the paper's Table 3 sums")
+    print(
+        f"\nentropy, bits per parameter and client, summed over {flags.FLAGS.rounds} rounds, as the paper's Table 3 sums"
+    )
     print(f"{'':20} {'delta trunc':>12} {'round':>9} {'theta trunc':>12} {'round':>9}")
     for name in ("FedDyn", "threshold alone", "both (Algorithm 3)"):
         sums = [
@@ -275,7 +274,7 @@ def print_quadratics() -> None:
 def main(argv: list[str]) -> None:
     del argv
     tff_fen.runtime.set_inprocess_context()
-    tasks = [load_task("digits", split="dirichlet:0.3", num_clients=CLIENTS, seed=s) for s in range(_SEEDS.value)]
+    tasks = [load_task("digits", split="dirichlet:0.3", num_clients=CLIENTS, seed=s) for s in range(flags.FLAGS.seeds)]
     model = tasks[0].build_model()
     size = sum(np.size(w) for w in model.initial_weights[0])
     jobs = [(name, "uniform:10") for name in NETS] + [("both (Algorithm 3)", "bernoulli:0.5")]
@@ -287,7 +286,7 @@ def main(argv: list[str]) -> None:
                 runs.setdefault((net, sampler), []).append(train(process, task, seed, SAMPLERS[sampler]))
                 bar.update()
     uniform = {net: runs[net, "uniform:10"] for net in NETS}
-    print(f"digits, Dirichlet 0.3, {_ROUNDS.value} rounds, {_SEEDS.value} seeds")
+    print(f"digits, Dirichlet 0.3, {flags.FLAGS.rounds} rounds, {flags.FLAGS.seeds} seeds")
     print_zeros(uniform, size)
     print_models(uniform)
     print_entropies(uniform)
@@ -297,4 +296,7 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
+    # Here, since tests import this module beside others with flags of these names.
+    flags.DEFINE_integer("rounds", 30, "Rounds of each run on digits.", lower_bound=1)
+    flags.DEFINE_integer("seeds", 3, "Runs of each setting on digits.", lower_bound=1)
     app.run(main)
