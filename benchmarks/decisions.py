@@ -120,9 +120,8 @@ def print_models(runs: dict[str, list[Run]]) -> None:
 
 def print_entropies(runs: dict[str, list[Run]]) -> None:
     """trunc against round."""
-    print(
-        f"\nentropy, bits per parameter and client, summed over {flags.FLAGS.rounds} rounds, as the paper's Table 3 sums"
-    )
+    rounds = flags.FLAGS.rounds
+    print(f"\nentropy, bits per parameter and client, summed over {rounds} rounds, as the paper's Table 3 sums")
     print(f"{'':20} {'delta trunc':>12} {'round':>9} {'theta trunc':>12} {'round':>9}")
     for name in ("FedDyn", "threshold alone", "both (Algorithm 3)"):
         sums = [
