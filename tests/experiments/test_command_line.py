@@ -14,6 +14,7 @@ from collections.abc import Callable
 import pytest
 from absl import flags
 
+import tff_fen
 from experiments import command_line, progress, run_command
 from experiments.command_line import format_help, group_of, own_flags
 from experiments.settings import FIELDS, GROUPS
@@ -165,9 +166,12 @@ def test_the_first_interrupt_says_what_is_finished_and_the_second_stops(
 
     monkeypatch.setattr(os, "_exit", end)
     monkeypatch.setattr(sys, "addaudithook", lambda hook: None)  # one cannot be taken away again
+    ended = []  # The workers of this process are other tests' too.
+    monkeypatch.setattr(tff_fen.runtime, "end_worker_processes", lambda: ended.append(True))
     monkeypatch.setattr(sys, "argv", ["run_experiment.py"])
     with pytest.raises(Ended, match="130"):
         command_line.run(main, "")
+    assert ended == [True]
     assert "Stopped. What was finished is saved; the same command goes on." in capfd.readouterr().err
     flags.FLAGS.unparse_flags()
 
