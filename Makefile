@@ -48,8 +48,8 @@ else
 	@$(PY) make_report.py out/digits --output=$(DEMO_REPORT) --nosplits
 	@echo
 	@echo 'Open $(DEMO_REPORT)/report.html in a browser. Next, after `source .venv/bin/activate`:'
-	@echo '  python run_experiment.py --preset=digits/iid/algorithm_3 --grid=l1=1e-2,1e-3,1e-4   # other penalties'
-	@echo '  python run_experiment.py --preset=mnist/dirichlet_0.3/algorithm_3   # a cell of the paper'"'"'s tables'
+	@echo '  python run_experiment.py --grid=l1=1e-2,1e-3,1e-4   # other penalties'
+	@echo '  python run_experiment.py --task=mnist --split=dirichlet:0.3   # a cell of the paper'"'"'s tables'
 	@echo '  python run_experiment.py --help'
 endif
 

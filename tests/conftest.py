@@ -1,12 +1,23 @@
 """Test-wide set-up."""
 
+import logging
 import os
+from collections.abc import Iterator
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import pytest
 
 import tff_fen
+
+
+@pytest.fixture(autouse=True)
+def absl_logs_reach_caplog() -> Iterator[None]:
+    """A command that ran in this process has taken absl's logger for itself."""
+    logger = logging.getLogger("absl")
+    before, logger.propagate = logger.propagate, True
+    yield
+    logger.propagate = before
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:

@@ -76,7 +76,7 @@ def test_run_kill_resume_and_report(experiments: Experiments, modules: pathlib.P
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     page = (tmp_path / "report" / "report.html").read_text()
-    assert "FedADMM" in page and "Breast cancer, Dirichlet 0.5, 5 of 10 clients a round" in page
+    assert "FedADMM" in page and "Breast cancer, Dirichlet 0.5, 5 of 10 clients per round" in page
     assert "--algorithm=my_methods:build_fed_admm" in page and "--hyperparameters=step=0.9" in page
     assert "a data set of your own, which a report does not load" in page
     (run,) = find_runs([whole])

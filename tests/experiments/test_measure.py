@@ -107,7 +107,7 @@ def test_without_messages_there_are_no_bytes_of_the_uplink() -> None:
     experiment = start(ExperimentConfig(algorithm="fed_avg", **SMALL))
     before = experiment.rounds.state
     output = tff_fen.process.RoundOutput(before, [], {})
-    assert list(experiment.measure(before, output, [0, 1])) == ["downlink_bytes", "accuracy", "test_loss"]
+    assert list(experiment.measure(before, output, [0, 1])) == ["downlink_bytes", "accuracy", "test_loss", "seconds"]
 
 
 @pytest.mark.parametrize(
