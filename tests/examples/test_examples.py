@@ -13,23 +13,23 @@ import pytest
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 
 
-def run(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+def run(name: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], *arguments: str) -> str:
     """What an example prints; in this process, since to import TensorFlow takes longer than to run it."""
     monkeypatch.setenv("EXAMPLE_ROUNDS", "2")
     monkeypatch.setattr(sys, "argv", [name, *arguments])
     runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
-    return capsys.readouterr().out
+    return capfd.readouterr().out
 
 
-def test_own_data(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    printed = run("own_data", monkeypatch, capsys)
+def test_own_data(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    printed = run("own_data", monkeypatch, capfd)
     found = re.fullmatch(r"accuracy ([\d.]+)%, of the mean of the participants' models ([\d.]+)%\n", printed)
     assert found and all(15 < float(accuracy) < 100 for accuracy in found.groups()), printed
 
 
 @pytest.mark.parametrize("name", ["stock_tff", "coming_from_tff"])
-def test_coming_from_tff(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert 0.1 < float(run(name, monkeypatch, capsys)) < 1
+def test_coming_from_tff(name: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    assert 0.1 < float(run(name, monkeypatch, capfd)) < 1
 
 
 def test_coming_from_tff_changes_a_handful_of_lines() -> None:
@@ -41,8 +41,8 @@ def test_coming_from_tff_changes_a_handful_of_lines() -> None:
 
 @pytest.mark.long
 def test_sweep_goes_on_where_it_was_stopped(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: pathlib.Path
 ) -> None:
-    printed = run("sweep", monkeypatch, capsys, str(tmp_path))
+    printed = run("sweep", monkeypatch, capfd, str(tmp_path))
     assert len(list(tmp_path.iterdir())) == 9 and len(printed.splitlines()) == 4
-    assert run("sweep", monkeypatch, capsys, str(tmp_path)) == printed
+    assert run("sweep", monkeypatch, capfd, str(tmp_path)) == printed
