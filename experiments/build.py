@@ -13,7 +13,7 @@ from experiments.experiment_config import ExperimentConfig
 from experiments.foreign import call_with, check_keyword, load_function, parse_hyperparameters, title_of
 from experiments.methods import Method, is_foreign, method_of
 from experiments.settings import FIELDS, parse_sampling
-from tasks.evaluation import Evaluation, Evaluator
+from tasks.evaluation import Evaluator
 from tasks.task import Task
 from tff_fen.program import sampling
 
@@ -54,14 +54,14 @@ class Parts(NamedTuple):
       aggregation: what it was built with.
       client_dataset: `(k -> tf.data.Dataset)`.
       sample: `(round -> sorted client ids)`, a pure function.
-      evaluate: `(ModelWeights -> Evaluation)`.
+      evaluator: of models.
     """
 
     process: tff_fen.StatefulClientProcess
     aggregation: Aggregation
     client_dataset: Callable[[int], Any]
     sample: Callable[[int], np.ndarray]
-    evaluate: Callable[[Any], Evaluation]
+    evaluator: Evaluator
 
 
 def build_parts(config: ExperimentConfig, task: Task) -> Parts:
@@ -77,7 +77,7 @@ def build_parts(config: ExperimentConfig, task: Task) -> Parts:
             return sampling.sample_uniform(round_number, m, int(amount), config.seed)
         return sampling.sample_bernoulli(round_number, m, amount, config.seed)
 
-    return Parts(process, aggregation, task.client_dataset, sample, Evaluator(task).evaluate)
+    return Parts(process, aggregation, task.client_dataset, sample, Evaluator(task))
 
 
 def build_process(

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from experiments.columns import DOWNLINK, UPLINK, of_message
+from experiments.columns import DOWNLINK, UPLINK, is_sent, of_message
 from experiments.histogram import count_magnitudes, empty_histogram
 from tff_fen import StatefulClientProcess
 from tff_fen.codec import Codec, LosslessCodec, QuantisedCodec
@@ -52,11 +52,14 @@ class ByteCounter:
         # An aggregate that follows from a message is sent by itself if the server never sees the message.
         self._hidden = [name for name in process.releases if name not in process.messages] if message_bytes else []
 
-    def count_uplink(self, messages: Sequence[Any]) -> tuple[dict[str, int | None], np.ndarray]:
+    def count_uplink(
+        self, messages: Sequence[Any], of_clients: dict[int, int] | None = None
+    ) -> tuple[dict[str, int | None], np.ndarray]:
         """Counts what clients sent.
 
         Args:
           messages: of a round, as `process.next` gives them back.
+          of_clients: where the bytes that each client really sent are added, by its id.
 
         Returns:
           The columns (`uplink_bytes` for the first message, `uplink_{name}_bytes` for others, and those of further
@@ -71,6 +74,9 @@ class ByteCounter:
                 for column, size in self._sizes(name, place == 0, vector, len(tf.nest.flatten(part)), step).items():
                     so_far = counts.get(column, 0)
                     counts[column] = None if size is None or so_far is None else so_far + size
+                    if of_clients is not None and is_sent(column):
+                        client = int(sent.client_id)
+                        of_clients[client] = of_clients.get(client, 0) + int(size or 0)
                 if place == 0:
                     histogram += count_magnitudes(vector)
         return counts, histogram

@@ -66,6 +66,8 @@ NOT_EXACT = (SECONDS.name,)
 """What a repeated or resumed run does not give to the bit; everything else it does."""
 UPDATE, LOCAL_MODEL = "delta", "theta"
 """What is measured of every process: the update it sends, and the local model, which it does not send."""
+CLIENT_BYTES = "client_bytes"
+"""Beside the columns, where clients are measured one by one: what each participant sent, in the order of the sample."""
 HISTOGRAM = "histogram"
 """Beside the columns: how many elements of the updates are zero and how large the others are, see `bytes`."""
 

@@ -164,6 +164,11 @@ _CLASHES: tuple[tuple[Callable[[ExperimentConfig], bool], str], ...] = (
         "error_feedback=True has no effect: all of a message is sent. Set --compressor=top_k:0.1, say, or unset it.",
     ),
     (
+        lambda c: c.per_client_metrics and not c.measures_clients,
+        "per_client_metrics=True writes what aggregator={aggregator!r} hides of single clients. Unset it, or set "
+        "--client_measurements=on if this is a simulation that may see it.",
+    ),
+    (
         lambda c: c.aggregator == "dp" and c.dp_delta >= 1.0,
         "dp_delta must be < 1, found {dp_delta}.",
     ),

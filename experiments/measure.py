@@ -58,8 +58,11 @@ class Measure:
         done = int(output.state.client_work)
         found: dict[str, Any] = {}
         if hasattr(output, "messages"):
-            counts, histogram = self.bytes.count_uplink(output.messages)
+            of_clients: dict[int, int] = {}
+            counts, histogram = self.bytes.count_uplink(output.messages, of_clients)
             found |= counts | {columns.HISTOGRAM: histogram.tolist()}
+            if self._config.per_client_metrics:
+                found[columns.CLIENT_BYTES] = [of_clients[client] for client in ids]
         broadcast = self._process.get_broadcast(before) if self._broadcasts else {}
         found |= self.bytes.count_downlink(before.global_model_weights.trainable, broadcast, len(ids))
         evaluated = self.evaluate(output.state, due=done % self._config.evaluate_every == 0)
@@ -88,7 +91,7 @@ class Measure:
             models.append((columns.AVERAGE_ACCURACY, columns.AVERAGE_TEST_LOSS, self._process.get_average_weights))
         found: dict[str, Any] = {}
         for accuracy, loss, get_weights in models:
-            result = self._parts.evaluate(get_weights(state)) if due else None
+            result = self._parts.evaluator.evaluate(get_weights(state)) if due else None
             found[accuracy.name] = None if result is None else result.accuracy
             found[loss.name] = None if result is None else result.loss
         return found

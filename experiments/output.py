@@ -4,6 +4,7 @@ config.json      all values, the commit of the source, and what decides bits: ve
 experiment.toml  the same values, as `--config` takes them
 metrics.csv      a row per round
 summary.json     what it came to
+clients.csv      a row per client, with --per_client_metrics
 updates.csv      magnitudes of the elements of the last round's updates: lower edge, upper edge, count
 weights.npz      the models after the last round, for tff_fen.load_weights
 model.keras      with --export, the model whose accuracy the table has

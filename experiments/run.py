@@ -13,6 +13,8 @@ from absl import logging
 
 from experiments import columns
 from experiments.build import build_parts, describe_method
+from experiments.clients import FILE as CLIENTS_FILE
+from experiments.clients import format_clients, measure_clients
 from experiments.config_file import FILE, format_config
 from experiments.experiment_config import ExperimentConfig
 from experiments.files import write_whole
@@ -136,6 +138,13 @@ def run_one(
         models = models_of(parts.process, rounds.state)
         weights = weights_to_bytes(models, task.build_keras_model)
         folder.finish(summary, weights, records[-1] if records else None)
+        if config.per_client_metrics:
+            table_model = [*models.values()][-1]
+            rows_of_clients = measure_clients(
+                records, parts.sample, len(task.clients), parts.evaluator.evaluate_clients, table_model,
+                seed=config.seed, quiet=quiet,
+            )  # fmt: skip
+            write_whole(path / CLIENTS_FILE, format_clients(rows_of_clients).encode())
         if export:
             folder.export(to_keras([*models.values()][-1], task))
         if plots:

@@ -119,6 +119,9 @@ class Settings:
         "communication", "auto", "Exact losses, non-zeros, norms, bytes of clients; auto: not with dp and secure.", str,
         choices=CLIENT_MEASUREMENTS,
     )  # fmt: skip
+    per_client_metrics: bool = _field(
+        "output", False, "Write loss, accuracy, bytes and share of rounds of each client to clients.csv.", bool
+    )
 
     @property
     def measures_clients(self) -> bool:

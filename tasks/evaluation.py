@@ -1,9 +1,11 @@
-"""Accuracy and loss of a model on a task's central test set, compiled once."""
+"""Accuracy and loss of a model on a task's central test set or on clients' own data, compiled once."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
@@ -20,7 +22,7 @@ class Evaluation(NamedTuple):
 
 
 class Evaluator:
-    """Evaluates weights on the test set of a task."""
+    """Evaluates weights on the test set of a task, and on the data of its clients."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
@@ -40,7 +42,18 @@ class Evaluator:
     def evaluate(self, weights: tff.learning.models.ModelWeights) -> Evaluation:
         """Returns the test accuracy and loss of `weights`."""
         weights.assign_weights_to(self._model)
-        x, y = self._task.test
+        return self._evaluate_on(*self._task.test)
+
+    def evaluate_clients(
+        self, weights: tff.learning.models.ModelWeights, clients: Iterable[int]
+    ) -> Iterator[tuple[int, Evaluation]]:
+        """Yields the number of examples of each client, and accuracy and loss of `weights` on them (0 if none)."""
+        weights.assign_weights_to(self._model)
+        for client in clients:
+            x, y = self._task.clients[client]
+            yield len(y), self._evaluate_on(x, y) if len(y) else Evaluation(0.0, 0.0)
+
+    def _evaluate_on(self, x: np.ndarray, y: np.ndarray) -> Evaluation:
         right, loss = 0, 0.0
         for start in range(0, len(y), _BATCH):
             part = self._count(x[start : start + _BATCH], y[start : start + _BATCH])

@@ -6,6 +6,7 @@ import json
 import pathlib
 from collections.abc import Sequence
 
+from experiments import clients
 from experiments.files import read_regular, write_whole
 from experiments.report.read import Run
 
@@ -13,7 +14,7 @@ _MOST = 2**28
 
 
 def export_runs(runs: Sequence[Run], folder: pathlib.Path) -> list[str]:
-    """Writes config.json, metrics.csv, summary.json and updates.csv of each finished run below a folder.
+    """Writes config.json, metrics.csv, summary.json, updates.csv and any clients.csv of finished runs below a folder.
 
     `seconds` is left out of the summaries: it is another one whenever the command is run.
 
@@ -31,6 +32,8 @@ def export_runs(runs: Sequence[Run], folder: pathlib.Path) -> list[str]:
             write_whole(target / name, read_regular(run.path / name, _MOST))
         summary = {key: value for key, value in run.summary.items() if key != "seconds"}
         write_whole(target / "summary.json", json.dumps(summary, indent=2).encode() + b"\n")
+        if run.clients is not None:
+            write_whole(target / clients.FILE, read_regular(run.path / clients.FILE, _MOST))
         if run.updates is None:
             left_out.append(f"{run.name} has no updates.csv. Run its command again, which writes it: {run.path}.")
         else:

@@ -27,7 +27,7 @@ DATA_SETS = {
 # These say where a run takes place or how it is looked at, not what is compared.
 _NOT_COMPARED = {
     "task", "split", "num_clients", "size_sigma", "alpha", "beta", "sampling", "seed", "rounds", "evaluate_every",
-    "also_count", "algorithm", "client_measurements",
+    "also_count", "algorithm", "client_measurements", "per_client_metrics",
 }  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments import columns
+from experiments import clients, columns
 from experiments.methods import ALGORITHMS, Method, is_foreign, method_of
 from experiments.presets import example_preset
 from experiments.report.stored import AGAIN, ReportError, Values, check_range, check_text, read_json, read_table
@@ -77,6 +77,7 @@ class Run:
       table: the columns of `metrics.csv`, NaN where a cell is empty.
       summary: as in `summary.json`, of the rounds in `metrics.csv`.
       updates: from `updates.csv`, if it is there.
+      clients: from `clients.csv`, if it is there: each column, NaN where a cell is empty.
       finished: whether `summary.json` is there and of these rounds.
     """
 
@@ -97,6 +98,7 @@ class Run:
     table: dict[str, np.ndarray]
     summary: dict[str, Any]
     updates: Updates | None
+    clients: dict[str, np.ndarray] | None
     finished: bool
 
     @property
@@ -216,6 +218,7 @@ def read_run(path: pathlib.Path, name: str, root: pathlib.Path) -> Run:
         summary=summary,
         # A run that went on has the distribution of an earlier round there.
         updates=_read_updates(path / "updates.csv") if finished and _is_there(path / "updates.csv") else None,
+        clients=_read_clients(path / clients.FILE) if finished and _is_there(path / clients.FILE) else None,
         finished=finished,
         **fields,
     )
@@ -317,6 +320,13 @@ def _read_updates(path: pathlib.Path) -> Updates:
     if not np.isfinite(counts).all():
         raise ReportError(f"{path} is damaged: a count is missing. {AGAIN}")
     return Updates(int(counts[0]), lower[1:], upper[1:], counts[1:])
+
+
+def _read_clients(path: pathlib.Path) -> dict[str, np.ndarray]:
+    rows = read_table(path, clients.COLUMNS)
+    for name in clients.COLUMNS:
+        check_range(path, rows, name, 0, 1 if name in ("accuracy", "share_of_rounds") else 2**63)
+    return {name: np.array([row[name] for row in rows], dtype=float) for name in clients.COLUMNS}
 
 
 def _is_there(path: pathlib.Path) -> bool:

@@ -63,6 +63,7 @@ class Builder:
             *(self._paper_table(number, [cell for cell in cells if cell.table == number]) for number in (2, 3, 4)),
             self._hyperparameters(),
             self._drift(),
+            self._clients(),
             self._privacy(),
             self._splits(),
             self._all_runs(),
@@ -180,6 +181,13 @@ class Builder:
             texts.DRIFT, texts.NOT_CORRECTED,
         )  # fmt: skip
         return self._or_nothing(section, texts.NO_DRIFT)
+
+    def _clients(self) -> Section:
+        section = Section("clients", "Single clients")
+        shown = [group for group in self._groups if any(run.clients for run in group.runs)]
+        if shown:
+            section.parts = [page.paragraph(texts.CLIENTS), tables.clients_table(shown), self._made_by(shown)]
+        return self._or_nothing(section, texts.NO_CLIENTS)
 
     def _privacy(self) -> Section:
         section = Section("privacy", "Privacy spent")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
 
 from experiments import columns
 from experiments.methods import ELASTIC_NET
@@ -19,6 +21,7 @@ from experiments.report.telling import labels_of
 
 # Of Table 5: the field, its column, and the paper's column.
 _PENALTIES = (("l1", "lambda1"), ("l2", "lambda2"), ("threshold", "epsilon"))
+_QUANTILES = (10, 25, 50, 75, 90)
 _MORE = ("learning_rate", "lr_decay", "epochs", "weight_decay", "clip_norm", "initializer", "size_sigma", "augment")
 
 
@@ -174,6 +177,32 @@ def pareto_table(groups: Sequence[Group]) -> Html:
     ]  # fmt: skip
     header = ["no.", "runs", "on the front", "MB sent", "times fewer than float32", "accuracy, %", "seeds"]
     return page.table(header, rows, (1, 2))
+
+
+def clients_table(groups: Sequence[Group]) -> Html:
+    """What single clients come to: accuracies of the worst and of quantiles, bytes, share of rounds."""
+    header = ["Method", "Clients", "Worst 10 %", *(f"{q} %" for q in _QUANTILES), "kB sent", "Share of rounds"]
+    rows: list[Sequence[Content] | str] = []
+    for scenario, members in by_scenario(groups).items():
+        rows.append(scenario.title)
+        for group in members:
+            for run in (run for run in group.runs if run.clients):
+                rows.append([f"{group.label}, seed {run.config.seed}", *_clients_row(run.clients or {})])
+    return page.table(header, rows)
+
+
+def _clients_row(clients: Mapping[str, np.ndarray]) -> list[str]:
+    accuracies = np.sort(100 * clients["accuracy"][np.isfinite(clients["accuracy"])])
+    if not len(accuracies):
+        return [str(len(clients["client"])), *["-"] * (3 + len(_QUANTILES))]
+    worst = accuracies[: max(1, len(accuracies) // 10)].mean()
+    kilobytes, shares = clients["uplink_bytes"] / 1e3, clients["share_of_rounds"]
+    known = bool(np.isfinite(kilobytes).all())
+    return [
+        f"{len(clients['client']):,}", f"{worst:.2f}", *(f"{np.percentile(accuracies, q):.2f}" for q in _QUANTILES),
+        f"{np.median(kilobytes):,.1f} (most {kilobytes.max():,.1f})" if known else "-",
+        f"{shares.min():.2f} to {shares.max():.2f}",
+    ]  # fmt: skip
 
 
 def dp_table(groups: Sequence[Group]) -> Html:

@@ -90,6 +90,11 @@ OWN_DATA = "a data set of your own, which a report does not load."
 DRIFT = "Root mean square distance of a round's local models from their mean."
 NO_DRIFT = "methods that correct drift, for which it is measured"
 NOT_CORRECTED = "drift is not measured of this method"
+CLIENTS = (
+    "Accuracy after the last round on each client's own training data, in per cent: mean of the worst tenth of the "
+    "clients, and quantiles; bytes that a client sent in all rounds; and the share of rounds in which it took part."
+)
+NO_CLIENTS = "runs with `--per_client_metrics`"
 PRIVACY = (
     "Epsilon spent by the client that took part in most releases: rounds, and those that were rolled back and run "
     "again. ≥: some may not have been counted. No amplification by sampling is claimed, since who takes part follows "

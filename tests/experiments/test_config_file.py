@@ -123,5 +123,5 @@ def test_every_value_has_a_table() -> None:
     assert ExperimentConfig(l2=0.1).l2 == 0.1
     text = format_config(ExperimentConfig(l2=0.1), None)
     assert [line for line in text.splitlines() if line.startswith("[")] == [
-        "[task]", "[algorithm]", "[penalties]", "[training]", "[communication]",
+        "[task]", "[algorithm]", "[penalties]", "[training]", "[communication]", "[output]",
     ]  # fmt: skip
