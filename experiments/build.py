@@ -17,8 +17,8 @@ from tasks.evaluation import Evaluator
 from tasks.task import Task
 from tff_fen.program import sampling
 
-# Keywords that an experiment gives to a builder whose signature has them.
-_OURS = (
+# Keywords that an experiment gives to a builder whose signature has them; docs/extending.md lists them.
+KEYWORDS = (
     "model", "elastic_net", "local_training", "num_clients", "aggregator", "codec", "compressor", "error_feedback",
     "release_messages", "measurements",
 )  # fmt: skip
@@ -106,7 +106,7 @@ def build_process(
     if row.second_aggregator is not None:
         keywords[row.second_aggregator] = aggregation.second
     if is_foreign(config.algorithm):
-        keywords |= parse_hyperparameters(builder, config.hyperparameters, (*_OURS, *_LEFT_ALONE))
+        keywords |= parse_hyperparameters(builder, config.hyperparameters, (*KEYWORDS, *_LEFT_ALONE))
     process = call_with(builder, keywords)
     if not isinstance(process, tff_fen.StatefulClientProcess):
         raise TypeError(
@@ -125,7 +125,7 @@ def check_algorithm(config: ExperimentConfig) -> None:
     """Raises if a user's algorithm cannot be imported or cannot be called with what is set."""
     if is_foreign(config.algorithm):
         builder = load_function("algorithm", config.algorithm)
-        parse_hyperparameters(builder, config.hyperparameters, (*_OURS, *_LEFT_ALONE))
+        parse_hyperparameters(builder, config.hyperparameters, (*KEYWORDS, *_LEFT_ALONE))
         for name, keyword in _NEEDS_KEYWORD.items():
             if getattr(config, name) != FIELDS[name].default:
                 check_keyword(name, getattr(config, name), builder, keyword)

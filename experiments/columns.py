@@ -55,12 +55,25 @@ AVERAGE_ACCURACY = Column("average_accuracy", "of the mean of the participants' 
 AVERAGE_TEST_LOSS = Column("average_test_loss", "of the same model")
 SECONDS = Column("seconds", "by the clock, since the end of the round before; evaluation included")
 
+# Written, and read by nobody here.
+_OTHERS = (
+    Column("client_work/train/num_examples", "examples of the participants whose update counted"),
+    Column("client_work/train/accuracy", "of the participants while they trained; a metric of the task's model"),
+    Column("client_work/train/{message}/norm", "Euclidean, mean of the participants"),
+    Column("client_work/train/{message}/entropy_round", "as entropy_trunc, numbers rounded and not cut off"),
+    Column("aggregator/{message}_norm", "of what the aggregator carries, h or control"),
+    Column("aggregator/usable", "0 where an aggregate was not finite or nobody contributed, so that nothing moved"),
+    Column("distributor/{message}/non_zeros", "of what the server sent; theta, and what it shares beside the model"),
+    Column("distributor/{message}/norm", "of the same"),
+    Column("distributor/{message}/entropy_trunc", "of the same"),
+    Column("distributor/{message}/entropy_round", "of the same"),
+)
+
 COLUMNS = (
     ROUND, LOSS, PARTICIPANTS, CONTRIBUTING, NON_FINITE, NON_ZEROS, NON_ZERO_SHARE, ENTROPY, DRIFT, UPLINK, DOWNLINK,
-    EPSILON, RELEASES, LOWER_BOUND, ACCURACY, TEST_LOSS, AVERAGE_ACCURACY, AVERAGE_TEST_LOSS,
-    SECONDS,
+    EPSILON, RELEASES, LOWER_BOUND, ACCURACY, TEST_LOSS, AVERAGE_ACCURACY, AVERAGE_TEST_LOSS, SECONDS, *_OTHERS,
 )  # fmt: skip
-"""All that this project reads or writes; a process may report more."""
+"""All that this project reads or writes; a user's model and TFF's aggregators may report more."""
 
 NOT_EXACT = (SECONDS.name,)
 """What a repeated or resumed run does not give to the bit; everything else it does."""
@@ -92,9 +105,14 @@ def is_sent(name: str) -> bool:
     return bool(UPLINK.messages([name]))
 
 
+def is_among(name: str, columns: Iterable[Column]) -> bool:
+    """Whether a name is one of these columns, for whatever message and codec."""
+    return any(re.fullmatch(column.of(".*", ".*"), name) for column in columns)
+
+
 def is_summed(name: str) -> bool:
     """Whether a summary has the column's sum."""
-    return any(column.summed and re.fullmatch(column.name.format(message=".*", codec=".*"), name) for column in COLUMNS)
+    return is_among(name, (column for column in COLUMNS if column.summed))
 
 
 _COUNTS = (ROUND, PARTICIPANTS, CONTRIBUTING, NON_FINITE, NON_ZEROS, UPLINK, DOWNLINK)
@@ -102,7 +120,7 @@ _COUNTS = (ROUND, PARTICIPANTS, CONTRIBUTING, NON_FINITE, NON_ZEROS, UPLINK, DOW
 
 def is_count(name: str) -> bool:
     """Whether a column counts something: its numbers are finite and not negative."""
-    return any(re.fullmatch(column.name.format(message=".*", codec=".*"), name) for column in _COUNTS)
+    return is_among(name, _COUNTS)
 
 
 def codec_of(name: str) -> str | None:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from experiments.command_line import group_of, own_flags
-from experiments.plan import Run, plan_runs
+from experiments.plan import PlannedRun, plan_runs
 from experiments.settings import FIELDS, GROUPS, Settings, check_name, nearest
 
 FILE = "experiment.toml"
@@ -78,7 +78,7 @@ def format_config(config: Settings, preset: str | None) -> str:
     return "\n".join(lines) + "\n"
 
 
-def plan(command: Asked, file: Asked) -> list[Run]:
+def plan(command: Asked, file: Asked) -> list[PlannedRun]:
     """Returns the experiments of a command with a file. The command line wins; a preset that it names wins, too."""
     axes = [axis.partition("=")[0] for axis in command.grid]
     preset_wins = command.preset is not None or "preset" in axes

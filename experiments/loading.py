@@ -18,14 +18,14 @@ from tasks.data_sets.sources import Places
 from tasks.registry import check_task, default_split, find_training_set, load_task
 from tasks.task import Task
 
-# What is asked of a task; None is the task's own.
-_ASKED = ("split", "num_clients", "size_sigma", "seed", "initializer", "augment")
+# What is asked of a task; None is the task's own. docs/extending.md lists these.
+ASKED = ("split", "num_clients", "size_sigma", "seed", "initializer", "augment")
 
 
 def check_task_of(config: Settings) -> None:
     """Raises if the task's values are wrong, as far as that shows without the data."""
     if not is_foreign(config.task):
-        check_task(config.task, **{name: getattr(config, name) for name in _ASKED})
+        check_task(config.task, **{name: getattr(config, name) for name in ASKED})
         return
     function = load_function("task", config.task)
     for name, value in _given(config).items():
@@ -34,7 +34,7 @@ def check_task_of(config: Settings) -> None:
         if parameter.default is inspect.Parameter.empty and name not in (*_given(config), "seed", "places"):
             raise ValueError(
                 f"task={config.task!r} needs {name!r}, which has no default. Give it one, or set the flag of that name "
-                f"(there are {', '.join(_ASKED)})."
+                f"(there are {', '.join(ASKED)})."
             )
 
 
@@ -43,7 +43,7 @@ def load_task_of(config: Settings) -> Task:
     # Values, not the configuration: runs of a grid mostly share their task.
     if is_foreign(config.task):
         return _load_foreign(config.task, _places(), config.seed, **_given(config))
-    asked = {name: getattr(config, name) for name in (*_ASKED, "alpha", "beta")}
+    asked = {name: getattr(config, name) for name in (*ASKED, "alpha", "beta")}
     return _load(config.task, places=_places(), **asked)
 
 
@@ -82,7 +82,7 @@ def _places() -> Places:
 
 def _given(config: Settings) -> dict[str, Any]:
     """What differs from the flags' defaults; the rest is left to a user's own defaults."""
-    return {n: getattr(config, n) for n in _ASKED if n != "seed" and getattr(config, n) != FIELDS[n].default}
+    return {n: getattr(config, n) for n in ASKED if n != "seed" and getattr(config, n) != FIELDS[n].default}
 
 
 # The last one is kept.

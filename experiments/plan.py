@@ -19,7 +19,7 @@ from experiments.naming import folder_name, run_name
 from experiments.settings import check_name
 
 
-class Run(NamedTuple):
+class PlannedRun(NamedTuple):
     """One experiment of a command: its name, its values, and what is said of them in `config.json`."""
 
     name: str
@@ -34,7 +34,7 @@ def plan_runs(
     file: Mapping[str, Any] | None = None,
     *,
     preset_wins: bool = False,
-) -> list[Run]:
+) -> list[PlannedRun]:
     """Returns the experiments of a command; raises `ValueError` or `TypeError` if any cannot be.
 
     Args:
@@ -56,7 +56,7 @@ def plan_runs(
     return runs
 
 
-def folders_of(runs: Sequence[Run], output: str | None) -> tuple[pathlib.Path, list[pathlib.Path]]:
+def folders_of(runs: Sequence[PlannedRun], output: str | None) -> tuple[pathlib.Path, list[pathlib.Path]]:
     """Returns the folder of a command, by default one below out/ named after its runs, and the folder of each run."""
     if len(runs) == 1:
         folder = pathlib.Path(output) if output else pathlib.Path("out") / folder_name(runs[0].name)
@@ -71,7 +71,7 @@ def _plan_run(
     explicit: Mapping[str, Any],
     file: Mapping[str, Any],
     preset_wins: bool,
-) -> Run:
+) -> PlannedRun:
     preset = presets.load_preset(preset_name) if preset_name else _fill_in({**file, **explicit, **point})
     layers = (file, preset.values) if preset_wins else (preset.values, file)
     config = build_config(*layers, explicit, point)
@@ -81,7 +81,9 @@ def _plan_run(
     assumed = [name for name in preset.assumed if values[name] == preset.values[name]]
     named = is_foreign(config.algorithm) or "algorithm" in {**explicit, **point}
     method = config.algorithm if named else method_of(config.row(), config).key
-    return Run(run_name(preset_name, config.task, method, point), config, {"preset": preset_name, "assumed": assumed})
+    return PlannedRun(
+        run_name(preset_name, config.task, method, point), config, {"preset": preset_name, "assumed": assumed}
+    )
 
 
 def _fill_in(given: Mapping[str, Any]) -> presets.Preset:

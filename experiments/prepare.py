@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from experiments.build import check_algorithm
 from experiments.loading import check_task_of, load_task_of
-from experiments.plan import Run
+from experiments.plan import PlannedRun
 from experiments.runtimes import check_runtime, set_runtime
 from experiments.settings import parse_sampling
 from tff_fen.checks import check_integer
 
 
-def prepare_runs(runs: Sequence[Run], runtime: str, ray_address: str | None) -> None:
+def prepare_runs(runs: Sequence[PlannedRun], runtime: str, ray_address: str | None) -> None:
     """Sets the runtime and loads the data; raises if anything of these experiments cannot be.
 
     Raises:
@@ -26,7 +26,7 @@ def prepare_runs(runs: Sequence[Run], runtime: str, ray_address: str | None) -> 
     check_participants(runs)
 
 
-def check_runs(runs: Sequence[Run]) -> None:
+def check_runs(runs: Sequence[PlannedRun]) -> None:
     """Raises if an algorithm or a task is not there or does not fit its values, as far as that shows without data."""
     for run in runs:
         run.config.check_library()
@@ -34,7 +34,7 @@ def check_runs(runs: Sequence[Run]) -> None:
         check_task_of(run.config)
 
 
-def check_participants(runs: Sequence[Run]) -> None:
+def check_participants(runs: Sequence[PlannedRun]) -> None:
     """Loads the data, and raises if a round asks for more clients than there are."""
     for run in runs:
         kind, amount = parse_sampling(run.config.sampling)

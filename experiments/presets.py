@@ -39,18 +39,11 @@ _ASSUMED: dict[str, Any] = {
     "size_sigma": 0.0,
 }  # fmt: skip
 _ASSUMED_OF: dict[str, dict[str, Any]] = {name: {"augment": "flip_crop"} for name in ("cifar10", "cifar100")}
-# The small task that comes with an installed package; not in the paper.
-_DIGITS = {
+# The small task that comes with an installed package; not in the paper. Its penalties: digits_hyperparameters.csv.
+_DIGITS: dict[str, Any] = {
     "task": "digits", "split": "iid", "rounds": 30, "sampling": "uniform:10", "batch_size": 10, "epochs": 5,
     "learning_rate": 0.1, "initializer": "keras",
 }  # fmt: skip
-_DIGITS_PENALTIES = {
-    "FedProx": {"l2": 1e-4},
-    "Algorithm 1": {"l1": 1e-4, "l2": 1e-4, "threshold": 5e-3},
-    "Algorithm 2": {"l1": 1e-4, "l2": 0.0, "threshold": 5e-3},
-    "FedDyn": {"l2": 0.05},
-    "Algorithm 3": {"l1": 1e-4, "l2": 0.05, "threshold": 5e-3},
-}
 
 
 class Preset(NamedTuple):
@@ -82,8 +75,8 @@ def example_preset(task: str) -> str:
 def example_values(task: str | None) -> dict[str, Any]:
     """Returns algorithm and penalties of the example's method: the paper's for this data set, else those for digits."""
     method = METHODS[EXAMPLE]
-    dataset = _DATA_SETS[task][0] if task in _DATA_SETS else ""
-    penalties = _penalties().get((dataset, method.title), _DIGITS_PENALTIES[method.title])
+    dataset = _DATA_SETS[task][0] if task in _DATA_SETS else _DIGITS["task"]
+    penalties = _penalties()[dataset, method.title]
     return {"algorithm": method.algorithm.key, **penalties}
 
 
@@ -111,8 +104,8 @@ def load_preset(name: str) -> Preset:
     task, split, key, *share = name.split("/")
     method = METHODS[key]
     row, changes = method.tuned_as.title, method.variant.changes or {}
-    if task == "digits":
-        values = {**_DIGITS, "algorithm": method.algorithm.key, **_DIGITS_PENALTIES.get(row, {}), **changes}
+    if task == _DIGITS["task"]:
+        values = {**_DIGITS, "algorithm": method.algorithm.key, **_penalties().get((task, row), {}), **changes}
         return Preset(values, tuple(values))
     dataset, rounds, batch_size = _DATA_SETS[task]
     assumed = _ASSUMED | _ASSUMED_OF.get(task, {})
@@ -166,10 +159,10 @@ def _meant(part: str, known: Collection[str]) -> str:
 
 @functools.cache
 def _penalties() -> dict[tuple[str, str], dict[str, float]]:
-    """The paper's table: l1, l2 and threshold by data set and method; what a method does not have is left out."""
+    """l1, l2 and threshold by data set and method, the paper's and ours; what a method does not have is left out."""
     names = {"lambda1": "l1", "lambda2": "l2", "epsilon": "threshold"}
-    with (PAPER / "hyperparameters.csv").open() as file:
-        return {
-            (row["dataset"], row["method"]): {names[key]: float(row[key]) for key in names if row[key]}
-            for row in csv.DictReader(file)
-        }
+    return {
+        (row["dataset"], row["method"]): {names[key]: float(row[key]) for key in names if row[key]}
+        for path in (PAPER / "hyperparameters.csv", PAPER.parent / "digits_hyperparameters.csv")
+        for row in csv.DictReader(path.read_text().splitlines())
+    }

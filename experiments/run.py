@@ -23,7 +23,7 @@ from experiments.loading import load_task_of, split_of, task_title
 from experiments.measure import Measure, build_rounds
 from experiments.models import models_of, to_keras
 from experiments.output import ConfigMismatchError, Folder
-from experiments.plan import Run, folders_of
+from experiments.plan import PlannedRun, folders_of
 from experiments.progress import Interruption, Progress, print_table, say
 from experiments.releases import Releases
 from experiments.summary import summarize, untimed_seconds
@@ -35,7 +35,7 @@ from tff_fen.program.weights import weights_to_bytes
 
 
 def run_all(
-    runs: Sequence[Run],
+    runs: Sequence[PlannedRun],
     output: str | None,
     *,
     quiet: bool = False,
@@ -87,7 +87,7 @@ def run_all(
 
 
 def run_one(
-    run: Run,
+    run: PlannedRun,
     path: pathlib.Path,
     interruption: Interruption,
     *,
@@ -162,7 +162,7 @@ def _as_begun(config: ExperimentConfig, stored: Mapping[str, Any]) -> Experiment
     return config if known else dataclasses.replace(config, client_measurements="on")
 
 
-def _describe(run: Run, task: Task) -> dict[str, Any]:
+def _describe(run: PlannedRun, task: Task) -> dict[str, Any]:
     """What `config.json` says beside the values."""
     title = task_title(run.config)
     return {
@@ -181,7 +181,7 @@ def _describe(run: Run, task: Task) -> dict[str, Any]:
     }
 
 
-def _warn_of_noise(run: Run, quiet: bool) -> None:
+def _warn_of_noise(run: PlannedRun, quiet: bool) -> None:
     config = run.config
     if config.aggregator == "dp" and config.dp_test_seed is not None:
         logging.warning("--dp_test_seed: the noise of %s can be repeated. This run is NOT private.", run.name)

@@ -7,7 +7,7 @@ from absl import app, flags, logging
 from experiments.config_file import Asked, plan, read_config
 from experiments.flags import define_flags, explicit_values
 from experiments.listing import LISTS
-from experiments.plan import Run
+from experiments.plan import PlannedRun
 from experiments.presets import example_preset
 from experiments.progress import say
 from experiments.settings import RUNTIMES, check_name
@@ -61,7 +61,7 @@ def main(argv: list[str]) -> None:
         raise app.UsageError(str(error)) from error
 
 
-def _plan() -> list[Run]:
+def _plan() -> list[PlannedRun]:
     """What flags and file ask for; flags of the file that are none of an experiment's values are set."""
     file = read_config(_CONFIG.value) if _CONFIG.value is not None else Asked()
     for name, value in file.others.items():
@@ -70,7 +70,7 @@ def _plan() -> list[Run]:
     return plan(Asked(_PRESET.value, _GRID.value, explicit_values()), file)
 
 
-def _run(runs: list[Run]) -> None:
+def _run(runs: list[PlannedRun]) -> None:
     # Here, since these import TensorFlow, which takes seconds.
     from experiments.prepare import prepare_runs
     from experiments.run import run_all

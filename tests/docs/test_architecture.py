@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import itertools
 import pathlib
 import re
+import sys
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
+import tensorflow_federated as tff
 
+import tff_fen
+from experiments.build import build_parts
+from experiments.experiment_config import ExperimentConfig
+from experiments.measure import Measure, build_rounds
+from experiments.output import Folder
+from tasks.registry import load_task
 from tests.test_layout import COMMANDS
+from tff_fen.program.store import SqliteStore
 
 ROOT = pathlib.Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
@@ -131,8 +141,8 @@ def test_the_path_of_a_round_turns_back_nowhere() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [name for name in hops() if name.partition(".")[0] not in COMMANDS])
-def test_a_hop_exists(name: str) -> None:
+def resolve(name: str) -> tuple[str, Any]:
+    """The module of a hop, and the hop."""
     parts = name.split(".")
     for length in range(len(parts), 0, -1):
         module = ".".join(parts[:length])
@@ -145,8 +155,61 @@ def test_a_hop_exists(name: str) -> None:
             continue
         for attribute in parts[length:]:
             found = getattr(found, attribute)
-        return
+        return module, found
     raise AssertionError(f"no module of {name} can be imported")
+
+
+@pytest.mark.parametrize("name", [name for name in hops() if name.partition(".")[0] not in COMMANDS])
+def test_a_hop_exists(name: str) -> None:
+    resolve(name)
+
+
+def functions_of(name: str) -> set[tuple[str, str]]:
+    """Module and name of what is called at a hop: of a class its methods, of a part of an algorithm FedDyn's."""
+    module, found = resolve(name)
+    if inspect.isclass(found):
+        methods = [method for method, value in vars(found).items() if inspect.isfunction(value)]
+        return {(module, method) for method in methods if method == "__call__" or not method.startswith("_")}
+    of_algorithm = name.startswith("tff_fen.process.algorithm.")
+    return {("tff_fen.algorithms.fed_dyn" if of_algorithm else module, name.rpartition(".")[2])}
+
+
+def hops_of(act: Callable[[], Any]) -> tuple[list[int], Any]:
+    """The hops that happen in an act, in the order in which they first do, and what it returns."""
+    known = {function: number for number, name in enumerate(hops()[2:], 3) for function in functions_of(name)}
+    found: dict[int, None] = {}
+
+    def note(frame: Any, event: str, _: Any) -> None:
+        if event == "call":
+            # TensorFlow rewrites Python for its graphs, and names the result so.
+            place = frame.f_globals.get("__name__"), frame.f_code.co_name.removeprefix("tf__")
+            if place in known:
+                found.setdefault(known[place])
+
+    sys.setprofile(note)
+    try:
+        returned = act()
+    finally:
+        sys.setprofile(None)
+    return [*found], returned
+
+
+def test_a_round_takes_the_path(tmp_path: pathlib.Path) -> None:
+    """What clients do becomes a graph once, with the process: its hops are in order there, the others in the round."""
+    config = ExperimentConfig(algorithm="fed_dyn", l2=0.1, epochs=1, num_clients=2, sampling="uniform:1")
+    folder = Folder(tmp_path)
+    with (
+        tff.framework.get_context_stack().install(tff_fen.runtime.create_inprocess_context()),
+        SqliteStore(folder.store) as store,
+    ):
+        task = load_task("digits", num_clients=2)
+        in_graph, parts = hops_of(lambda: build_parts(config, task))
+        rounds = build_rounds(parts, Measure(config, parts), store)
+        folder.start([])
+        in_round, _ = hops_of(lambda: folder.add(rounds.run_round()))
+    work = [number for number in in_graph if 5 <= number <= 11]
+    assert work == [*range(5, 12)] and {12, 13} <= {*in_graph}
+    assert in_round == [3, 4, 14, 15, 16]
 
 
 def test_a_command_begins_the_path() -> None:

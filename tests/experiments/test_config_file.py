@@ -10,7 +10,7 @@ import pytest
 from experiments import run_command  # noqa: F401  defines the flags
 from experiments.config_file import Asked, format_config, plan, read_config
 from experiments.experiment_config import ExperimentConfig
-from experiments.plan import Run, plan_runs
+from experiments.plan import PlannedRun, plan_runs
 from experiments.settings import FIELDS
 
 
@@ -19,7 +19,7 @@ def read(text: str, folder: pathlib.Path) -> Asked:
     return read_config(str(folder / "my.toml"))
 
 
-def one(command: Asked, file: Asked) -> Run:
+def one(command: Asked, file: Asked) -> PlannedRun:
     (run,) = plan(command, file)
     return run
 

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from experiments.build import build_process, check_algorithm, describe_method
+from experiments.build import KEYWORDS, build_process, check_algorithm, describe_method
 from experiments.experiment_config import ExperimentConfig
 from experiments.foreign import call_with, load_function, parse_hyperparameters, title_of
-from experiments.loading import check_task_of, split_of
+from experiments.loading import ASKED, check_task_of, split_of
 from experiments.report.groups import group_runs
 from experiments.report.read import find_runs
 from tests.support.experiments import ROOT, Experiments
@@ -110,6 +110,12 @@ def test_without_messages_a_run_has_no_bytes_and_its_report_a_dash(
 
 
 # --- keywords
+
+
+@pytest.mark.parametrize(("function", "keywords"), [("builder", KEYWORDS), ("loader", (*ASKED, "places"))])
+def test_the_page_names_all_keywords(function: str, keywords: tuple[str, ...]) -> None:
+    (listed,) = re.findall(rf"^- Your {function} is called with (.*?)\. A flag", PAGE, re.DOTALL | re.MULTILINE)
+    assert re.findall(r"`(\w+)`", listed) == [*keywords]
 
 
 def build(

@@ -9,6 +9,7 @@ import pytest
 import tensorflow_federated as tff
 
 import tff_fen
+from experiments import columns
 from experiments.build import Aggregation, build_parts, build_process
 from experiments.experiment_config import ExperimentConfig
 from experiments.measure import Measure, build_rounds
@@ -57,6 +58,9 @@ def test_algorithms_and_aggregators(algorithm: str, aggregator: str) -> None:
     finally:
         tff.backends.native.set_sync_local_cpp_execution_context()
     assert [row["round"] for row in rows] == [1, 2]
+    unlisted = {name for name in rows[1] if not columns.is_among(name, columns.COLUMNS)}
+    of_tff = {name for name in unlisted if name.startswith(("aggregator/delta/", "aggregator/sign/"))}
+    assert unlisted == of_tff and bool(of_tff) == (aggregator in ("robust", "secure"))
     assert all(row["uplink_bytes"] > 0 and row["downlink_bytes"] > 0 for row in rows)
     assert ("uplink_control_bytes" in rows[0]) == ("downlink_control_bytes" in rows[0]) == (algorithm == "scaffold")
     assert ("dp_epsilon" in rows[0]) == (aggregator == "dp")

@@ -1,8 +1,7 @@
 """The elastic net's arithmetic on one tensor: the only place where the signs of its penalties are written.
 
 With `delta = w - theta`, the penalty is `l2/2 |delta|^2 + l1 |delta|_1`. Each term of a step points
-back to `theta`. A penalty of weight 0 has no term: the functions return a list of none or one, for
-one fused sum with the rest of the step.
+back to `theta`. A penalty of weight 0 has no term: the functions return `None`.
 """
 
 from __future__ import annotations
@@ -10,14 +9,14 @@ from __future__ import annotations
 import tensorflow as tf
 
 
-def l2_descent(delta: tf.Tensor, l2: float, lr: tf.Tensor) -> list[tf.Tensor]:
-    """Returns `[-lr * l2 * delta]`, or nothing where l2 = 0."""
-    return [(-lr * l2) * delta] if l2 else []
+def l2_descent(delta: tf.Tensor, l2: float, lr: tf.Tensor) -> tf.Tensor | None:
+    """Returns `-lr * l2 * delta`; `None` where l2 = 0."""
+    return (-lr * l2) * delta if l2 else None
 
 
-def l1_descent(delta: tf.Tensor, l1: float, lr: tf.Tensor) -> list[tf.Tensor]:
-    """Returns `[-lr * l1 * sign(delta)]` with sign(0) = 0, or nothing where l1 = 0."""
-    return [(-lr * l1) * tf.sign(delta)] if l1 else []
+def l1_descent(delta: tf.Tensor, l1: float, lr: tf.Tensor) -> tf.Tensor | None:
+    """Returns `-lr * l1 * sign(delta)` with sign(0) = 0; `None` where l1 = 0."""
+    return (-lr * l1) * tf.sign(delta) if l1 else None
 
 
 def shrink(delta: tf.Tensor, l2: float, lr: tf.Tensor) -> tf.Tensor:

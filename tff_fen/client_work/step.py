@@ -68,41 +68,57 @@ class LocalStep:
         clip = _clip_factor(half_squares, self._lr * self._clip_norm)
         return graph_marks.map_tensors(self._clipped_step, [self._lr, clip], self._theta, delta, descent)
 
-    # The three below are the step, one line each. A term that is off is no term: hence the stars.
+    # The three below are the step. All terms are times -lr; one that is off is `None`.
 
-    def _step(self, lr: tf.Tensor, theta: tf.Tensor, delta: tf.Tensor, *gradient: tf.Tensor) -> Tensors:
+    def _step(
+        self,
+        lr: tf.Tensor,
+        theta: tf.Tensor,
+        delta: tf.Tensor,
+        gradient: tf.Tensor,
+        correction: tf.Tensor | None = None,
+    ) -> Tensors:
         """w <- w - lr * (grad L_k(w) + correction + l2 (w - theta) + l1 sign(w - theta) + weight_decay w)."""
-        delta_and_l2 = penalties.shrink(delta, self._l2, lr)  # in one factor, which saves a pass over the weights
-        return self._move(
-            lr, theta, [delta_and_l2, *gradient, *self._l1_term(lr, delta), *self._decay(lr, theta, delta)]
+        delta = _sum(
+            penalties.shrink(delta, self._l2, lr),  # delta and the l2 term in one, which saves a pass over the weights
+            gradient,
+            correction,
+            penalties.l1_descent(delta, self._l1, lr),
+            self._decay(lr, theta, delta),
         )
+        return self._end(lr, theta, delta)
 
-    def _descent(self, lr: tf.Tensor, delta: tf.Tensor, *gradient: tf.Tensor) -> Tensors:
+    def _descent(
+        self, lr: tf.Tensor, delta: tf.Tensor, gradient: tf.Tensor, correction: tf.Tensor | None = None
+    ) -> Tensors:
         """-lr * (grad L_k(w) + correction + l2 (w - theta) + l1 sign(w - theta)), and half the sum of its squares."""
-        descent = tf.add_n([*gradient, *self._l2_term(lr, delta), *self._l1_term(lr, delta)])
+        descent = _sum(
+            gradient,
+            correction,
+            penalties.l2_descent(delta, self._l2, lr),
+            penalties.l1_descent(delta, self._l1, lr),
+        )
         return descent, tf.nn.l2_loss(descent)
 
     def _clipped_step(
         self, lr: tf.Tensor, clip: tf.Tensor, theta: tf.Tensor, delta: tf.Tensor, descent: tf.Tensor
     ) -> Tensors:
         """w <- w + clip(descent) - lr weight_decay w."""
-        return self._move(lr, theta, [delta, clip * descent, *self._decay(lr, theta, delta)])
+        return self._end(lr, theta, _sum(delta, clip * descent, self._decay(lr, theta, delta)))
 
-    def _l2_term(self, lr: tf.Tensor, delta: tf.Tensor) -> list[tf.Tensor]:
-        return penalties.l2_descent(delta, self._l2, lr)
+    def _decay(self, lr: tf.Tensor, theta: tf.Tensor, delta: tf.Tensor) -> tf.Tensor | None:
+        return (-lr * self._weight_decay) * (theta + delta) if self._weight_decay else None
 
-    def _l1_term(self, lr: tf.Tensor, delta: tf.Tensor) -> list[tf.Tensor]:
-        return penalties.l1_descent(delta, self._l1, lr)
-
-    def _decay(self, lr: tf.Tensor, theta: tf.Tensor, delta: tf.Tensor) -> list[tf.Tensor]:
-        return [(-lr * self._weight_decay) * (theta + delta)] if self._weight_decay else []
-
-    def _move(self, lr: tf.Tensor, theta: tf.Tensor, terms: list[tf.Tensor]) -> Tensors:
+    def _end(self, lr: tf.Tensor, theta: tf.Tensor, delta: tf.Tensor) -> Tensors:
         """The new delta, after the proximal map if it is asked for, and the new w."""
-        delta = tf.add_n(terms)
         if self._proximal_l1:
             delta = penalties.soft_threshold(delta, lr * self._proximal_l1)
         return delta, theta + delta
+
+
+def _sum(*terms: tf.Tensor | None) -> tf.Tensor:
+    """Adds the terms there are, in this order, which decides the bits."""
+    return tf.add_n([term for term in terms if term is not None])
 
 
 def learning_rate(local_training: LocalTraining, round_number: tf.Tensor) -> tf.Tensor:
