@@ -11,10 +11,11 @@ import tensorflow_federated as tff
 
 from tff_fen.aggregators.broadcasting import broadcast_of
 from tff_fen.client_work.trainer import Trainer
+from tff_fen.process.accessors import State, build_accessors
 from tff_fen.process.algorithm import Algorithm
 from tff_fen.process.arguments import check_reporting
 from tff_fen.process.client import ClientOutput, run_client
-from tff_fen.process.metrics import ClientMetrics, Metrics, measure_downlink
+from tff_fen.process.metrics import ClientMetrics, measure_downlink
 from tff_fen.process.outputs import (
     ClientInput,
     ClientMessage,
@@ -25,8 +26,6 @@ from tff_fen.process.outputs import (
 )
 from tff_fen.process.residual import add_residual
 from tff_fen.process.uplink import Uplink
-
-State = tff.learning.templates.LearningAlgorithmState
 
 
 def message_type(trainer: Trainer, algorithm: Algorithm) -> tff.Type:
@@ -63,80 +62,22 @@ def compose_process(
     check_reporting(measurements, metrics_aggregator, release_messages)
     way = Uplink({algorithm.messages[0]: trainer.elastic_net.threshold}) if uplink is None else uplink
     way.check()
-    client_metrics = ClientMetrics(trainer, measurements)
-    metrics_aggregator = metrics_aggregator or tff.learning.metrics.sum_then_finalize
     aggregation = algorithm.aggregator.create(message_type(trainer, algorithm), tff.TensorType(np.float32))
     share = broadcast_of(aggregation)
-    weights_type = trainer.weights_type
-    broadcast_type = share.type_signature.result
-    round_type = tff.TensorType(np.int32)
+    client_metrics = ClientMetrics(trainer, measurements)
+    summarize = (metrics_aggregator or tff.learning.metrics.sum_then_finalize)(client_metrics.finalize)
 
-    @tff.tensorflow.computation(np.int64)
-    def initialize_client(client_id: tf.Tensor) -> Any:
-        state = algorithm.initialize_client(client_id)
-        if not way.error_feedback:
-            return state
-        nothing = collections.OrderedDict((name, trainer.zeros()) for name in algorithm.messages)
-        return add_residual(state, algorithm.join(nothing))
-
-    client_type = initialize_client.type_signature.result
-    input_type = tff.StructWithPythonType([("state", client_type), ("data", trainer.data_type)], ClientInput)
-
-    @tff.tensorflow.computation()
-    def initial_weights() -> tff.learning.models.ModelWeights:
-        return trainer.initial_weights()
-
-    @tff.federated_computation()
-    def init_fn() -> Any:
-        nothing = tff.federated_value((), tff.SERVER)
-        return tff.federated_zip(
-            State(
-                tff.federated_eval(initial_weights, tff.SERVER),
-                nothing,
-                tff.federated_value(np.int32(0), tff.SERVER),
-                aggregation.initialize(),
-                nothing,
-            )
-        )
-
-    state_type = init_fn.type_signature.result.member
-
-    @tff.tensorflow.computation(weights_type, broadcast_type, round_type, input_type)
-    @tf.function
-    def work(weights: Any, broadcast: Any, round_number: tf.Tensor, client: ClientInput) -> ClientOutput:
-        return run_client(
-            trainer,
-            algorithm,
-            way,
-            client_metrics,
-            weights=weights,
-            broadcast=broadcast,
-            client=client.state,
-            dataset=client.data,
-            round_number=round_number,
-        )
-
+    init_fn = _build_initialize(trainer, aggregation)
+    initialize_client = _build_initialize_client(trainer, algorithm, way)
+    work = _build_work(trainer, algorithm, way, client_metrics, initialize_client, share)
+    move = _build_move(trainer, algorithm, aggregation)
+    add_one = tff.tensorflow.computation(lambda round_number: round_number + 1, np.int32)
+    measure_broadcast = tff.tensorflow.computation(trainer.weights_type, share.type_signature.result)(measure_downlink)
     output_type = work.type_signature.result
+    name = tff.tensorflow.computation(output_type.state, output_type.message, output_type.steps)(_name_message)
+    state_type, input_type = init_fn.type_signature.result, work.type_signature.parameter.client
 
-    @tff.tensorflow.computation(client_type, output_type.message, output_type.steps)
-    def name_message(client: Any, message: Any, steps: Any) -> ClientMessage | SteppedMessage:
-        if not steps:
-            return ClientMessage(client.client_id, message)
-        return SteppedMessage(client.client_id, message, steps)
-
-    @tff.tensorflow.computation(weights_type, broadcast_type)
-    def measure_broadcast(weights: Any, broadcast: Any) -> Metrics:
-        return measure_downlink(weights, broadcast)
-
-    @tff.tensorflow.computation(weights_type, aggregation.next.type_signature.result.result.member)
-    def move(weights: Any, aggregate: Any) -> Any:
-        return tff.learning.models.ModelWeights(algorithm.move(weights.trainable, aggregate), weights.non_trainable)
-
-    @tff.tensorflow.computation(round_type)
-    def add_one(round_number: tf.Tensor) -> tf.Tensor:
-        return round_number + 1
-
-    @tff.federated_computation(init_fn.type_signature.result, tff.FederatedType(input_type, tff.CLIENTS))
+    @tff.federated_computation(state_type, tff.FederatedType(input_type, tff.CLIENTS))
     def next_fn(state: Any, clients: Any) -> RoundOutput | MessagesOutput:
         weights, round_number = state.global_model_weights, state.client_work
         broadcast = tff.federated_map(share, state.aggregator)
@@ -153,43 +94,105 @@ def compose_process(
             )
         )
         metrics = collections.OrderedDict(
-            client_work=collections.OrderedDict(train=metrics_aggregator(client_metrics.finalize)(output.metrics)),
+            client_work=collections.OrderedDict(train=summarize(output.metrics)),
             aggregator=aggregated.measurements,
         )
         if measurements:
             metrics["distributor"] = tff.federated_map(measure_broadcast, (weights, broadcast))
         if not release_messages:
             return RoundOutput(new_state, output.state, tff.federated_zip(metrics))
-        messages = tff.federated_map(name_message, (output.state, output.message, output.steps))
+        messages = tff.federated_map(name, (output.state, output.message, output.steps))
         return MessagesOutput(new_state, output.state, tff.federated_zip(metrics), messages)
-
-    @tff.tensorflow.computation(state_type)
-    def get_model_weights(state: Any) -> Any:
-        return state.global_model_weights
-
-    @tff.tensorflow.computation(state_type, weights_type)
-    def set_model_weights(state: Any, weights: Any) -> Any:
-        return State(weights, state.distributor, state.client_work, state.aggregator, state.finalizer)
-
-    @tff.tensorflow.computation(state_type)
-    def get_average_weights(state: Any) -> Any:
-        theta = state.global_model_weights
-        gamma = theta.trainable if algorithm.average is None else algorithm.average(theta.trainable, state.aggregator)
-        return tff.learning.models.ModelWeights(gamma, theta.non_trainable)
-
-    @tff.tensorflow.computation(state_type)
-    def get_broadcast(state: Any) -> Any:
-        return share(state.aggregator)
 
     return StatefulClientProcess(
         init_fn,
         next_fn,
         initialize_client=initialize_client,
-        get_model_weights=get_model_weights,
-        set_model_weights=set_model_weights,
-        get_average_weights=get_average_weights,
-        get_broadcast=get_broadcast,
+        **build_accessors(state_type.member, algorithm, share),
         messages=algorithm.messages,
         releases=algorithm.releases or algorithm.messages,
         has_average_model=algorithm.average is not None,
     )
+
+
+def _build_initialize(trainer: Trainer, aggregation: tff.templates.AggregationProcess) -> tff.Computation:
+    """Builds `( -> S@SERVER)`."""
+    initial_weights = tff.tensorflow.computation(trainer.initial_weights)
+
+    @tff.federated_computation()
+    def init_fn() -> Any:
+        nothing = tff.federated_value((), tff.SERVER)
+        return tff.federated_zip(
+            State(
+                tff.federated_eval(initial_weights, tff.SERVER),
+                nothing,
+                tff.federated_value(np.int32(0), tff.SERVER),
+                aggregation.initialize(),
+                nothing,
+            )
+        )
+
+    return init_fn
+
+
+def _build_initialize_client(trainer: Trainer, algorithm: Algorithm, uplink: Uplink) -> tff.Computation:
+    """Builds `(int64 -> C)`, with a residual of zeros if there is error feedback."""
+
+    @tff.tensorflow.computation(np.int64)
+    def initialize_client(client_id: tf.Tensor) -> Any:
+        state = algorithm.initialize_client(client_id)
+        if not uplink.error_feedback:
+            return state
+        nothing = collections.OrderedDict((name, trainer.zeros()) for name in algorithm.messages)
+        return add_residual(state, algorithm.join(nothing))
+
+    return initialize_client
+
+
+def _build_work(
+    trainer: Trainer,
+    algorithm: Algorithm,
+    uplink: Uplink,
+    metrics: ClientMetrics,
+    initialize_client: tff.Computation,
+    share: tff.Computation,
+) -> tff.Computation:
+    """Builds `(<weights=ModelWeights, broadcast=B, round_number=int32, client=ClientInput> -> ClientOutput)`."""
+    client_type = initialize_client.type_signature.result
+    input_type = tff.StructWithPythonType([("state", client_type), ("data", trainer.data_type)], ClientInput)
+
+    @tff.tensorflow.computation(trainer.weights_type, share.type_signature.result, np.int32, input_type)
+    @tf.function
+    def work(weights: Any, broadcast: Any, round_number: tf.Tensor, client: ClientInput) -> ClientOutput:
+        return run_client(
+            trainer,
+            algorithm,
+            uplink,
+            metrics,
+            weights=weights,
+            broadcast=broadcast,
+            client=client.state,
+            dataset=client.data,
+            round_number=round_number,
+        )
+
+    return work
+
+
+def _build_move(
+    trainer: Trainer, algorithm: Algorithm, aggregation: tff.templates.AggregationProcess
+) -> tff.Computation:
+    """Builds `(<weights=ModelWeights, aggregate=A> -> ModelWeights)`."""
+
+    @tff.tensorflow.computation(trainer.weights_type, aggregation.next.type_signature.result.result.member)
+    def move(weights: Any, aggregate: Any) -> Any:
+        return tff.learning.models.ModelWeights(algorithm.move(weights.trainable, aggregate), weights.non_trainable)
+
+    return move
+
+
+def _name_message(client: Any, message: Any, steps: Any) -> ClientMessage | SteppedMessage:
+    """What a client sent, with its id, and with the steps if a compressor sends them."""
+    if not steps:
+        return ClientMessage(client.client_id, message)
+    return SteppedMessage(client.client_id, message, steps)
