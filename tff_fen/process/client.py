@@ -10,7 +10,7 @@ import tensorflow_federated as tff
 
 from tff_fen.client_work import batches
 from tff_fen.client_work.trainer import LocalResult, Trainer
-from tff_fen.process.algorithm import Algorithm, Train
+from tff_fen.process.algorithm import Algorithm, Train, Update
 from tff_fen.process.metrics import ClientMetrics, Metrics
 from tff_fen.process.uplink import Uplink
 
@@ -90,7 +90,7 @@ def run_client(
     contributes = tf.logical_and(is_finite, trained.num_examples > 0)
 
     weight = tf.constant(1.0) if algorithm.weigh is None else algorithm.weigh(trained)
-    full = _Outcome(trained, sent, weight, _tensors(state))
+    full = _Outcome(_as_sent(update, sent), sent, weight, _tensors(state))
     empty = tf.nest.map_structure(tf.zeros_like, full)._replace(state=_tensors(client))
     # A branch, where a select would copy every tensor of a client that is as it should be.
     outcome = tf.cond(contributes, lambda: full, lambda: empty)
@@ -101,6 +101,14 @@ def run_client(
         metrics.sums(weights.trainable, outcome.trained, outcome.sent, contributes, is_finite),
         tf.nest.map_structure(lambda step: tf.where(contributes, step, 1.0), steps),
     )
+
+
+def _as_sent(update: Update, sent: Mapping[str, Any]) -> LocalResult:
+    """What training gave, with delta as the server gets it where the algorithm sends delta as it is."""
+    for name, message in update.messages.items():
+        if message is update.trained.delta:
+            return update.trained._replace(delta=sent[name])
+    return update.trained
 
 
 def message_seed(trainer: Trainer, round_number: tf.Tensor, client_id: tf.Tensor) -> tf.Tensor:

@@ -40,7 +40,7 @@ class ClientMetrics(NamedTuple):
 
         Args:
           theta: the trainable weights of the server model.
-          trained: of local training; zeros if the client contributes nothing.
+          trained: of local training, its delta as the server gets it; zeros if the client contributes nothing.
           sent: the messages by name; likewise.
           contributes: bool, whether the client counts.
           is_finite: bool, False if it was left out because something was not finite.
@@ -59,11 +59,10 @@ class ClientMetrics(NamedTuple):
         if self.measure:
             vectors = {name: measurements.flatten(message) for name, message in sent.items()}
             main, *others = vectors
-            delta = vectors.get("delta")
-            delta = measurements.flatten(trained.delta) if delta is None else delta
             sums[_MAIN] = measurements.measure_message(vectors[main])
-            local_model = measurements.measure_entropy(measurements.flatten(theta) + delta)
-            sums["theta"] = tf.nest.map_structure(lambda m: tf.cast(counts, tf.float32) * m, local_model)
+            local_model = measurements.flatten(theta) + measurements.flatten(trained.delta)
+            entropy = measurements.measure_entropy(local_model)
+            sums["theta"] = tf.nest.map_structure(lambda m: tf.cast(counts, tf.float32) * m, entropy)
             for name in others:
                 sums[name] = measurements.measure_message(vectors[name])
         return sums
