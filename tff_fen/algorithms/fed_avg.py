@@ -15,8 +15,7 @@ from tff_fen.checks import check_type
 from tff_fen.client_work import model_checks
 from tff_fen.client_work.trainer import LocalResult, Trainer
 from tff_fen.config import ElasticNet, LocalTraining
-from tff_fen.process import Algorithm, Update, Uplink
-from tff_fen.process.algorithm import Train
+from tff_fen.process import Algorithm, Train, Update, Uplink
 from tff_fen.process.arguments import check_reporting
 from tff_fen.process.client import run_client
 from tff_fen.process.metrics import ClientMetrics

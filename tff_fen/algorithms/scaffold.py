@@ -15,8 +15,7 @@ from tff_fen.client_work import model_checks
 from tff_fen.client_work.trainer import Trainer
 from tff_fen.codec import Codec, Compressor
 from tff_fen.config import ElasticNet, LocalTraining
-from tff_fen.process import Algorithm, StatefulClientProcess, Update, Uplink, compose_process
-from tff_fen.process.algorithm import Train
+from tff_fen.process import Algorithm, StatefulClientProcess, Train, Update, Uplink, compose_process
 
 
 class ScaffoldClientState(NamedTuple):

@@ -4,7 +4,7 @@ What happens between an algorithm's two halves, `update` and `absorb`, happens h
 algorithms: compressing a message, checking that it is finite, measuring it.
 """
 
-from tff_fen.process.algorithm import Algorithm, Update
+from tff_fen.process.algorithm import Algorithm, Train, Update
 from tff_fen.process.compose import compose_process
 from tff_fen.process.outputs import ClientInput, ClientMessage, MessagesOutput, RoundOutput, StatefulClientProcess
 from tff_fen.process.uplink import Uplink
@@ -16,6 +16,7 @@ __all__ = [
     "MessagesOutput",
     "RoundOutput",
     "StatefulClientProcess",
+    "Train",
     "Update",
     "Uplink",
     "compose_process",
