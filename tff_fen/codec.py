@@ -16,13 +16,9 @@ have the same numbers.
 from __future__ import annotations
 
 import difflib
-from typing import Protocol
-
-import numpy as np
-import tensorflow as tf
 
 from tff_fen.checks import check_name, check_type
-from tff_fen.compressors.compressor import Compressor
+from tff_fen.compressors.compressor import Codec, Compressor
 from tff_fen.compressors.float16 import Float16Codec
 from tff_fen.compressors.lossless import LosslessCodec
 from tff_fen.compressors.qsgd import Qsgd
@@ -46,36 +42,6 @@ __all__ = [
     "parse_codec",
     "parse_compressor",
 ]
-
-
-class Codec(Protocol):
-    """Encodes a float32 vector, any length up to 2^31, as bytes."""
-
-    @property
-    def name(self) -> str:
-        """What `parse_codec` makes this codec from."""
-
-    @property
-    def step(self) -> float | None:
-        """What values are multiples of; `None` where messages bring no step."""
-
-    def encode(self, vector: np.ndarray) -> bytes:
-        """float32[n] to a message; raises if the form cannot hold a value."""
-
-    def decode(
-        self, message: bytes, *, length: int | None = None, step: float | None = None, finite: bool = False
-    ) -> np.ndarray:
-        """A message of this form to float32[n]; raises `CodecError` for anything else.
-
-        With `length` given, time and memory are bounded by it, whatever the message holds. `step` is the one that is
-        expected, `finite` refuses NaN and infinities.
-        """
-
-    def apply(self, vector: np.ndarray) -> np.ndarray:
-        """What `decode(encode(vector))` returns, without the bytes."""
-
-    def as_received(self, x: tf.Tensor) -> tf.Tensor:
-        """What the server gets of a tensor; infinite where `encode` would refuse a value."""
 
 
 _KNOWN: dict[str, type[LosslessCodec] | type[Float16Codec] | type[QuantisedCodec]] = {

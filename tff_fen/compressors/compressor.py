@@ -1,9 +1,10 @@
-"""What a compressor is: it makes a message cheaper, and says what the server will hold."""
+"""What a compressor and a codec are: the one makes a message cheaper, the other encodes it; both say what arrives."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import tensorflow as tf
 
 
@@ -38,3 +39,33 @@ class Compressor(Protocol):
           message: what the client wants to send.
           seed: int32[2], of this message alone, for compressors that draw random numbers.
         """
+
+
+class Codec(Protocol):
+    """Encodes a float32 vector, any length up to 2^31, as bytes."""
+
+    @property
+    def name(self) -> str:
+        """What `parse_codec` makes this codec from."""
+
+    @property
+    def step(self) -> float | None:
+        """What values are multiples of; `None` where messages bring no step."""
+
+    def encode(self, vector: np.ndarray) -> bytes:
+        """float32[n] to a message; raises if the form cannot hold a value."""
+
+    def decode(
+        self, message: bytes, *, length: int | None = None, step: float | None = None, finite: bool = False
+    ) -> np.ndarray:
+        """A message of this form to float32[n]; raises `CodecError` for anything else.
+
+        With `length` given, time and memory are bounded by it, whatever the message holds. `step` is the one that is
+        expected, `finite` refuses NaN and infinities.
+        """
+
+    def apply(self, vector: np.ndarray) -> np.ndarray:
+        """What `decode(encode(vector))` returns, without the bytes."""
+
+    def as_received(self, x: tf.Tensor) -> tf.Tensor:
+        """What the server gets of a tensor; infinite where `encode` would refuse a value."""
