@@ -67,10 +67,13 @@ class GraphFunction:
         parameters = list(_tensor_names(proto.parameter))
         results = list(_tensor_names(proto.result))
         fetches = list(dict.fromkeys(results))  # a tensor may be in the result more than once
-        isolating.isolate_calls(graph_def, proto.initialize_op, f"_inprocess{next(_numbers)}")
-        isolating.cut_control_inputs(graph_def, map(tensor_node, parameters))
-        isolating.keep_ancestors(graph_def, map(tensor_node, fetches))
-        stages.run_after_optimiser(graph_def)
+        stages.run_after_optimiser(
+            graph_def,
+            initialize_op=proto.initialize_op,
+            suffix=f"_inprocess{next(_numbers)}",
+            feeds=parameters,
+            fetches=fetches,
+        )
         self.has_queue = any(node.op in isolating.QUEUES for node in all_nodes(graph_def))
         self.is_unsafe = any(_UNSAFE in node.op for node in all_nodes(graph_def))
         placeholders = {node.name: node for node in graph_def.node if node.op == "Placeholder"}
