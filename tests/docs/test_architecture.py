@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 import itertools
 import pathlib
 import re
-import sys
 import tomllib
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
+import tensorflow as tf
 import tensorflow_federated as tff
+from absl import flags
 
 import tff_fen
-from experiments.build import build_parts
-from experiments.experiment_config import ExperimentConfig
-from experiments.measure import Measure, build_rounds
+from experiments import prepare, run, run_command
+from experiments.measure import Measure
 from experiments.output import Folder
-from tasks.registry import load_task
+from experiments.report import read
 from tests.test_layout import COMMANDS
-from tff_fen.program.store import SqliteStore
+from tff_fen.aggregators import dual_variable
+from tff_fen.algorithms import fed_dyn
+from tff_fen.client_work.step import LocalStep
+from tff_fen.client_work.trainer import Trainer
+from tff_fen.process import compose, uplink
+from tff_fen.process.metrics import ClientMetrics
+from tff_fen.program import Rounds, SqliteStore
+from tff_fen.runtime.inprocess.context import InProcessContext
 
 ROOT = pathlib.Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
@@ -126,19 +132,36 @@ def test_the_rooms_are_those_that_exist() -> None:
     assert not expected - {*named}, "not in the table"
 
 
+PATH = PAGE.partition("## The path of one round")[2]
+
+
 def hops() -> list[str]:
-    rows = re.findall(r"^\| (\d+) \| `([\w.]+)` \| .+ \|$", PAGE.partition("## The path of one round")[2], re.M)
+    rows = re.findall(r"^\| (\d+) \| `([\w.]+)` \| .+ \|$", PATH, re.MULTILINE)
     assert [int(number) for number, _ in rows] == list(range(1, len(rows) + 1))
     return [name for _, name in rows]
 
 
+def returns() -> list[tuple[int, str]]:
+    """What callers do when a call has returned: the hop that does it, and the function's name."""
+    rows = re.findall(r"^\| (\d+) \| `(\w+\.\w+)`.+ \|$", PATH.partition("| caller |")[2], re.MULTILINE)
+    return [(int(number), name) for number, name in rows]
+
+
+def folder_of(name: str) -> str:
+    """The folder of a hop's module."""
+    return name.partition(".")[0] if name.partition(".")[0] in COMMANDS else resolve(name)[0].rpartition(".")[0]
+
+
 def test_the_path_of_a_round_turns_back_nowhere() -> None:
     path = hops()
-    assert 10 <= len(path) <= 20 and len({*path}) == len(path)
+    assert 10 <= len(path) <= 13 and len({*path}) == len(path)
     assert path[0] == "run_experiment.main"
-    assert {".".join(name.split(".")[:2]) for name in path} >= {
-        "tff_fen.program", "tff_fen.process", "tff_fen.client_work", "tff_fen.aggregators",
-    }  # fmt: skip
+    folders = [folder for folder, _ in itertools.groupby(map(folder_of, path))]
+    assert len({*folders}) == len(folders), "a folder is entered again"
+    steps = {
+        f"tff_fen.{room}" for room in ("program", "process", "algorithms", "client_work", "compressors", "aggregators")
+    }
+    assert steps <= {*folders}
 
 
 def resolve(name: str) -> tuple[str, Any]:
@@ -164,52 +187,105 @@ def test_a_hop_exists(name: str) -> None:
     resolve(name)
 
 
-def functions_of(name: str) -> set[tuple[str, str]]:
-    """Module and name of what is called at a hop: of a class its methods, of a part of an algorithm FedDyn's."""
-    module, found = resolve(name)
-    if inspect.isclass(found):
-        methods = [method for method, value in vars(found).items() if inspect.isfunction(value)]
-        return {(module, method) for method in methods if method == "__call__" or not method.startswith("_")}
-    of_algorithm = name.startswith("tff_fen.process.algorithm.")
-    return {("tff_fen.algorithms.fed_dyn" if of_algorithm else module, name.rpartition(".")[2])}
+class Trace:
+    """Writes down by name what is called, whether Python calls it or a graph that was made of it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, path: pathlib.Path) -> None:
+        self._monkeypatch, self._path = monkeypatch, path
+
+    def found(self) -> list[str]:
+        """The names in the order of their first calls in the round; those of before it come first."""
+        before, round_begins, after = self._path.read_text().partition("tff_fen.program.rounds.Rounds.run_round\n")
+        in_round = dict.fromkeys((round_begins + after).split())
+        return [*(name for name in dict.fromkeys(before.split()) if name not in in_round), *in_round]
+
+    def called(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, which writes its name down when Python calls it."""
+
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            with self._path.open("a") as file:
+                file.write(f"{name}\n")
+            return function(*args, **kwargs)
+
+        return wrapped
+
+    def executed(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The TensorFlow code, which writes its name down when its graph is executed."""
+
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            note = tf.print(name, output_stream=f"file://{self._path}")
+            if tf.compat.v1.get_default_graph().building_function:
+                return function(*args, **kwargs)  # a tf.function executes what it prints, and in its order
+            with tf.control_dependencies([note]):
+                return function(*args, **kwargs)
+
+        return tf.autograph.experimental.do_not_convert(wrapped)
+
+    def patch(self, place: Any, attribute: str, name: str, kind: Callable[..., Any]) -> None:
+        """Puts a function's writing form in its place."""
+        self._monkeypatch.setattr(place, attribute, kind(name, getattr(place, attribute)))
 
 
-def hops_of(act: Callable[[], Any]) -> tuple[list[int], Any]:
-    """The hops that happen in an act, in the order in which they first do, and what it returns."""
-    known = {function: number for number, name in enumerate(hops()[2:], 3) for function in functions_of(name)}
-    found: dict[int, None] = {}
+def trace_a_round(trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets all hops and what callers do after them write themselves down, under the page's names."""
 
-    def note(frame: Any, event: str, _: Any) -> None:
-        if event == "call":
-            # TensorFlow rewrites Python for its graphs, and names the result so.
-            place = frame.f_globals.get("__name__"), frame.f_code.co_name.removeprefix("tf__")
-            if place in known:
-                found.setdefault(known[place])
+    def compose_traced(trainer: Any, algorithm: tff_fen.Algorithm, **kwargs: Any) -> Any:
+        names = dict(
+            update="tff_fen.algorithms.fed_dyn.build_fed_dyn", absorb="build_fed_dyn.absorb", move="build_fed_dyn.move"
+        )
+        parts = {part: trace.executed(name, getattr(algorithm, part)) for part, name in names.items()}
+        return tff_fen.compose_process(trainer, algorithm._replace(**parts), **kwargs)
 
-    sys.setprofile(note)
-    try:
-        returned = act()
-    finally:
-        sys.setprofile(None)
-    return [*found], returned
-
-
-def test_a_round_takes_the_path(tmp_path: pathlib.Path) -> None:
-    """What clients do becomes a graph once, with the process: its hops are in order there, the others in the round."""
-    config = ExperimentConfig(algorithm="fed_dyn", l2=0.1, epochs=1, num_clients=2, sampling="uniform:1")
-    folder = Folder(tmp_path)
-    with (
-        tff.framework.get_context_stack().install(tff_fen.runtime.create_inprocess_context()),
-        SqliteStore(folder.store) as store,
+    monkeypatch.setattr(fed_dyn, "compose_process", compose_traced)
+    for place, attribute, name in (
+        (compose, "run_client", "tff_fen.process.client.run_client"),
+        (Trainer, "train", "tff_fen.client_work.trainer.Trainer.train"),
+        (LocalStep, "__call__", "tff_fen.client_work.step.LocalStep"),
+        (uplink, "hard_threshold", "tff_fen.compressors.threshold.hard_threshold"),
+        (ClientMetrics, "sums", "ClientMetrics.sums"),
+        # Called where h moves.
+        (dual_variable, "check_population", "tff_fen.aggregators.dual_variable.DualVariableFactory"),
     ):
-        task = load_task("digits", num_clients=2)
-        in_graph, parts = hops_of(lambda: build_parts(config, task))
-        rounds = build_rounds(parts, Measure(config, parts), store)
-        folder.start([])
-        in_round, _ = hops_of(lambda: folder.add(rounds.run_round()))
-    work = [number for number in in_graph if 5 <= number <= 11]
-    assert work == [*range(5, 12)] and {12, 13} <= {*in_graph}
-    assert in_round == [3, 4, 14, 15, 16]
+        trace.patch(place, attribute, name, trace.executed)
+    for place, attribute, name in (
+        (run_command, "main", "run_experiment.main"),
+        (run, "run_one", "experiments.run.run_one"),
+        (Rounds, "run_round", "tff_fen.program.rounds.Rounds.run_round"),
+        (SqliteStore, "read_clients", "tff_fen.program.store.sqlite.SqliteStore.read_clients"),
+        (InProcessContext, "invoke", "tff_fen.runtime.inprocess.context.InProcessContext.invoke"),
+        (Measure, "__call__", "Measure.__call__"),
+        (SqliteStore, "commit", "SqliteStore.commit"),
+        (Folder, "add", "Folder.add"),
+        (read, "read_run", "experiments.report.read.read_run"),
+    ):
+        trace.patch(place, attribute, name, trace.called)
+
+
+def test_a_round_takes_the_path(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command of one client and one round, and its report: all hops in order, and what their callers do."""
+    trace = Trace(monkeypatch, tmp_path / "trace")
+    trace_a_round(trace, monkeypatch)
+    monkeypatch.setattr(prepare, "prepare_runs", lambda *arguments: None)  # it would set this process's runtime
+    asked = (
+        "--task=digits --algorithm=fed_dyn --l2=0.1 --threshold=1e-3 --epochs=1 --num_clients=2 --sampling=uniform:1 "
+        f"--rounds=1 --quiet --noplots --output={tmp_path / 'out'}"
+    )
+    try:
+        with tff.framework.get_context_stack().install(tff_fen.runtime.create_inprocess_context()):
+            run_command.main(flags.FLAGS(["run_experiment.py", *asked.split()]))
+    finally:
+        for name in flags.FLAGS:
+            flags.FLAGS[name].unparse()
+    read.search([tmp_path / "out"])
+    found, path, rest = trace.found(), hops(), [name for _, name in returns()]
+    assert [name for name in found if name in path] == path
+    assert [name for name in found if name in rest] == rest
+
+
+def test_callers_are_hops_in_whose_calls_the_rest_happens() -> None:
+    """A caller returns before the hops that called it do."""
+    callers = [number for number, _ in returns()]
+    assert callers == sorted(callers, reverse=True) and {*callers} <= {*range(1, len(hops()))}
 
 
 def test_a_command_begins_the_path() -> None:
