@@ -10,6 +10,9 @@ import pytest
 
 import tff_fen
 
+# Helpers with tests and asserts of their own, whose failures are to show values.
+pytest.register_assert_rewrite("tests.support")
+
 
 @pytest.fixture(autouse=True)
 def absl_logs_reach_caplog() -> Iterator[None]:
