@@ -233,7 +233,7 @@ def trace_a_round(trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
         names = dict(
             update="tff_fen.algorithms.fed_dyn.build_fed_dyn", absorb="build_fed_dyn.absorb", move="build_fed_dyn.move"
         )
-        parts = {part: trace.executed(name, getattr(algorithm, part)) for part, name in names.items()}
+        parts: dict[str, Any] = {part: trace.executed(name, getattr(algorithm, part)) for part, name in names.items()}
         return tff_fen.compose_process(trainer, algorithm._replace(**parts), **kwargs)
 
     monkeypatch.setattr(fed_dyn, "compose_process", compose_traced)
