@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 
 from experiments.command_line import group_of, own_flags
 from experiments.plan import PlannedRun, plan_runs
-from experiments.settings import FIELDS, GROUPS, Settings, check_name, nearest
+from experiments.settings import FIELDS, GROUPS, VALUES, Settings
+from experiments.values import check_name, nearest
 
 FILE = "experiment.toml"
 # What is no setting of an experiment, or has a table of its own.
@@ -59,7 +60,7 @@ def read_config(path: str) -> Asked:
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     preset = found.pop("preset", None)
-    values = {name: FIELDS[name].metadata["kind"](found.pop(name)) for name in [*found] if name in FIELDS}
+    values = {name: VALUES[name].kind(found.pop(name)) for name in [*found] if name in FIELDS}
     return Asked(preset, grid, values, found)
 
 

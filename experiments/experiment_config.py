@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from experiments.methods import ALGORITHMS, is_foreign
-from experiments.settings import FIELDS, Settings, check_name, check_sampling
+from experiments.settings import FIELDS, Settings, check_sampling
+from experiments.values import check_name
 
 if TYPE_CHECKING:  # else where it is needed: the library imports TensorFlow, and mistakes are told before that
     from tff_fen.codec import Codec, Compressor
@@ -139,10 +140,6 @@ _ROUND = ("qsgd", "stc")
 
 # Combinations that cannot work, each with what to say: found before any work starts.
 _CLASHES: tuple[tuple[Callable[[ExperimentConfig], bool], str], ...] = (
-    (
-        lambda c: c.top_k is not None and not 0.0 < c.top_k <= 1.0,
-        "top_k must be a share in (0, 1], found {top_k}.",
-    ),
     (
         lambda c: c.uplink is not None and c.aggregator in ("compression", "secure"),
         "uplink={uplink!r} and aggregator={aggregator!r} are two ways to encode a message. Take one of them.",

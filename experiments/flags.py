@@ -9,11 +9,11 @@ from typing import Any
 from absl import flags
 
 from experiments.methods import ALGORITHMS
-from experiments.settings import FIELDS, check_name
+from experiments.settings import FIELDS, VALUES
+from experiments.values import check_name, convert
 
 DATA_DIR = flags.DEFINE_string("data_dir", None, "[task] Folder of original files, or prepared by TensorFlow Datasets.")
 CACHE_DIR = flags.DEFINE_string("cache_dir", None, "[task] Where data sets are kept; else $TFF_FEN_CACHE or ~/.cache.")
-_TRUTHS = {"true": True, "false": False}
 _DEFINE: dict[type, Callable[..., Any]] = {
     str: flags.DEFINE_string,
     int: flags.DEFINE_integer,
@@ -25,14 +25,14 @@ _DEFINE: dict[type, Callable[..., Any]] = {
 def define_flags(*groups: str) -> None:
     """Defines the flags of some groups of fields, or of all."""
     for name, field in FIELDS.items():
-        group, text, choices = (field.metadata[key] for key in ("group", "text", "choices"))
+        group, value = field.metadata["group"], VALUES[name]
         if groups and group not in groups:
             continue
-        choices = tuple(ALGORITHMS) if name == "algorithm" else choices
-        text = f"[{group}] {text}" + (f" One of {', '.join(choices)}." if choices else "")
+        choices = tuple(ALGORITHMS) if name == "algorithm" else value.choices
+        text = f"[{group}] {value.text}" + (f" One of {', '.join(choices)}." if choices else "")
         needed_by = [key for key, row in ALGORITHMS.items() if name in row.hyperparameters]
         text += f" ({', '.join(needed_by)})" if needed_by else ""
-        _DEFINE[field.metadata["kind"]](name, field.default, text)
+        _DEFINE[value.kind](name, field.default, text)
 
 
 def explicit_values() -> dict[str, Any]:
@@ -56,10 +56,10 @@ def parse_grid(axes: Sequence[str], also: Sequence[str] = ()) -> list[dict[str, 
         parts = [part for part in listed.split(",") if part]
         if not parts:
             raise ValueError(f"--grid needs values, as in 'l1=1e-2,1e-4', found {axis!r}.")
-        kind = FIELDS[name].metadata["kind"] if name in FIELDS else str
+        kind = VALUES[name].kind if name in FIELDS else str
         try:
-            values.append([_TRUTHS[part.lower()] if kind is bool else kind(part) for part in parts])
-        except (ValueError, KeyError):
+            values.append([convert(kind, part) for part in parts])
+        except ValueError:
             raise ValueError(f"--grid has a value for {name!r} that is no {kind.__name__}: {axis!r}.") from None
         if len(set(values[-1])) < len(values[-1]):
             raise ValueError(f"--grid has a value for {name!r} twice: {axis!r}.")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from experiments.methods import readable
-from experiments.settings import check_name
+from experiments.values import check_name
 
 _TRUTHS = {"true": True, "false": False}
 

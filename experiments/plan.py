@@ -16,7 +16,7 @@ from experiments.flags import parse_grid
 from experiments.listing import TASKS
 from experiments.methods import ALGORITHMS, is_foreign, method_of
 from experiments.naming import folder_name, run_name
-from experiments.settings import check_name
+from experiments.values import check_name
 
 
 class PlannedRun(NamedTuple):

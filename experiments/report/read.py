@@ -21,7 +21,7 @@ from experiments import clients, columns
 from experiments.methods import ALGORITHMS, Method, is_foreign, method_of
 from experiments.presets import example_preset
 from experiments.report.stored import AGAIN, ReportError, Values, check_range, check_text, read_json, read_table
-from experiments.settings import AGGREGATORS, FIELDS, SAMPLINGS, Settings, parse_sampling
+from experiments.settings import FIELDS, SAMPLINGS, Settings, parse_sampling
 from experiments.summary import summarize, untimed_seconds
 
 _NAME, _PLACE = r"[\w.]{1,100}", r"[\w.]{1,100}(:[\w.]{1,100})?"
@@ -30,7 +30,6 @@ _PATTERNS = {
     "task": _PLACE, "algorithm": _PLACE, "initializer": _NAME, "uplink": r"\w+(:\d+(\.\d*)?([eE][+-]?\d+)?)?",
     "also_count": r"[\w.:,+-]*",
 }  # fmt: skip
-_CHOICES = {"aggregator": AGGREGATORS, "l1_step": ("subgradient", "proximal")}
 _NEEDED = (columns.ROUND.name, columns.ACCURACY.name)
 # A user's own algorithm need not measure its messages or give them back to be counted.
 _OF_OURS = (
@@ -243,8 +242,6 @@ def _read_config(about: Values) -> dict[str, Any]:
         value = getattr(config, name)
         if isinstance(value, str):
             check_text(name, value, _PATTERNS.get(name, ".*"))
-        if name in _CHOICES and value not in _CHOICES[name]:
-            raise ValueError(f"{name} must be one of {', '.join(_CHOICES[name])}, found {value!r}")
     if not is_foreign(config.algorithm) and config.algorithm not in ALGORITHMS:
         raise ValueError(
             f"algorithm must be one of {', '.join(ALGORITHMS)} or MODULE:FUNCTION, {config.algorithm!r} found"
