@@ -6,9 +6,10 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from experiments.compression import compression_of
 from experiments.methods import ALGORITHMS, is_foreign
-from experiments.settings import FIELDS, Settings, check_sampling
-from experiments.values import check_name
+from experiments.settings import FIELDS, VALUES, Settings, check_sampling
+from experiments.values import check_name, convert
 
 if TYPE_CHECKING:  # else where it is needed: the library imports TensorFlow, and mistakes are told before that
     from tff_fen.codec import Codec, Compressor
@@ -92,27 +93,30 @@ def build_config(*layers: Mapping[str, Any]) -> ExperimentConfig:
 
 def _by_their_own_flags(values: dict[str, Any]) -> dict[str, Any]:
     """`compressor=threshold:EPSILON` or a codec as the field that it is another name for."""
-    name = values.get("compressor")
-    kind, _, text = name.partition(":") if isinstance(name, str) else ("", "", "")
-    if kind not in _OTHER_NAMES:
+    name: Any = values.get("compressor")
+    row = compression_of(name) if isinstance(name, str) else None
+    if row is None or row.setting == "compressor":
         return values
-    field = _OTHER_NAMES[kind]
+    field = row.setting
     if values.get(field) not in (None, FIELDS[field].default):
         raise ValueError(f"compressor={name!r} and {field}={values[field]!r} are two values of one setting. Set one.")
     try:
-        value = float(text) if field == "threshold" else name
+        kind = VALUES[field].kind
+        value = name if kind is str else convert(kind, name.partition(":")[2])
     except ValueError:
-        raise ValueError(f"compressor must be 'threshold:EPSILON', found {name!r}.") from None
+        raise ValueError(f"compressor must be {row.form!r}, found {name!r}.") from None
     return {**values, "compressor": None, field: value}
+
+
+def _rounds(compressor: str | None) -> bool:
+    row = compression_of(compressor)
+    return row is not None and row.rounds
 
 
 def _only_with_algorithms(name: str) -> tuple[Callable[[ExperimentConfig], bool], str]:
     keys = [key for key, row in ALGORITHMS.items() if name in row.hyperparameters]
     return lambda config: config.algorithm in keys, " or ".join(f"algorithm {key!r}" for key in keys)
 
-
-# What `compressor` may name beside compressors, and the field that has it.
-_OTHER_NAMES = {"threshold": "threshold", "lossless": "uplink", "float16": "uplink", "quantised": "uplink"}
 
 # Fields that mean something only together with others: a value that would be ignored is refused.
 _ONLY_WITH: dict[str, tuple[Callable[[ExperimentConfig], bool], str]] = {
@@ -135,9 +139,6 @@ _ONLY_WITH: dict[str, tuple[Callable[[ExperimentConfig], bool], str]] = {
     **{name: _only_with_algorithms(name) for row in ALGORITHMS.values() for name in row.hyperparameters},
 }
 
-# Compressors that round by themselves.
-_ROUND = ("qsgd", "stc")
-
 # Combinations that cannot work, each with what to say: found before any work starts.
 _CLASHES: tuple[tuple[Callable[[ExperimentConfig], bool], str], ...] = (
     (
@@ -153,7 +154,7 @@ _CLASHES: tuple[tuple[Callable[[ExperimentConfig], bool], str], ...] = (
         "compressor={compressor!r} and top_k={top_k} are two compressors. Take one of them.",
     ),
     (
-        lambda c: (c.compressor or "").partition(":")[0] in _ROUND and c.uplink not in (None, "lossless"),
+        lambda c: _rounds(c.compressor) and c.uplink not in (None, "lossless"),
         "compressor={compressor!r} and uplink={uplink!r} are two ways to round a message. Take one of them.",
     ),
     (

@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Self
 
+from experiments.compression import forms_of
 from experiments.methods import DEFAULT_ALGORITHM, Algorithm, algorithm_named
 from experiments.values import L1_STEPS, Value, check_name
 
@@ -94,11 +95,11 @@ class Settings:
     )  # fmt: skip
     compression_bits: int = _field("communication", 8, "Bits per element (compression).", int, low=1, high=16)
     uplink: str | None = _field(
-        "communication", None, "Train through a codec: lossless, float16 or quantised:STEP; unset only counts.", str
+        "communication", None, f"Train through a codec: {forms_of('uplink')}; unset only counts.", str
     )
     compressor: str | None = _field(
         "communication", None,
-        "top_k:SHARE, qsgd:LEVELS, stc:SHARE; or threshold:EPSILON or a codec, as by flags of their own.",
+        f"{forms_of('compressor')}; or {forms_of('threshold')} or a codec, as by flags of their own.",
         str,
     )  # fmt: skip
     error_feedback: bool = _field(
