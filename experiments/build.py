@@ -10,8 +10,9 @@ import tensorflow_federated as tff
 
 import tff_fen
 from experiments.experiment_config import ExperimentConfig
-from experiments.foreign import call_with, check_keyword, load_function, parse_hyperparameters, title_of
-from experiments.methods import Method, is_foreign, method_of
+from experiments.foreign import call_with, check_keyword, hyperparameters_of, is_foreign, load_function, title_of
+from experiments.hyperparameters import parse_hyperparameters
+from experiments.methods import Method, method_of
 from experiments.settings import FIELDS, parse_sampling
 from tasks.evaluation import Evaluator
 from tasks.task import Task
@@ -102,11 +103,10 @@ def build_process(
         release_messages=config.measures_clients,
         measurements=config.measures_clients,
     )
-    keywords |= {name: getattr(config, name) for name in row.hyperparameters}
+    keywords |= {name: getattr(config, name) for name in row.settings}
     if row.second_aggregator is not None:
         keywords[row.second_aggregator] = aggregation.second
-    if is_foreign(config.algorithm):
-        keywords |= parse_hyperparameters(builder, config.hyperparameters, (*KEYWORDS, *_LEFT_ALONE))
+    keywords |= _own_hyperparameters(config, builder)
     process = call_with(builder, keywords)
     if not isinstance(process, tff_fen.StatefulClientProcess):
         raise TypeError(
@@ -125,10 +125,17 @@ def check_algorithm(config: ExperimentConfig) -> None:
     """Raises if a user's algorithm cannot be imported or cannot be called with what is set."""
     if is_foreign(config.algorithm):
         builder = load_function("algorithm", config.algorithm)
-        parse_hyperparameters(builder, config.hyperparameters, (*KEYWORDS, *_LEFT_ALONE))
+        _own_hyperparameters(config, builder)
         for name, keyword in _NEEDS_KEYWORD.items():
             if getattr(config, name) != FIELDS[name].default:
                 check_keyword(name, getattr(config, name), builder, keyword)
+
+
+def _own_hyperparameters(config: ExperimentConfig, builder: Callable[..., Any]) -> dict[str, Any]:
+    if not is_foreign(config.algorithm):
+        return config.own_hyperparameters()
+    known = hyperparameters_of(builder, (*KEYWORDS, *_LEFT_ALONE))
+    return parse_hyperparameters(config.hyperparameters, known, builder.__name__)
 
 
 def describe_method(config: ExperimentConfig) -> dict[str, str]:

@@ -69,11 +69,12 @@ def format_config(config: Settings, preset: str | None) -> str:
     lines = [f"# Repeats this run: python run_experiment.py --config={FILE} --output=FOLDER"]
     if preset:
         lines.append(f"preset = {_format(preset)}")
+    stored = config.stored()
     for group in GROUPS:
         rows = [
-            f"{name} = {_format(getattr(config, name))}"
+            f"{name} = {_format(stored[name])}"
             for name, field in FIELDS.items()
-            if field.metadata["group"] == group and getattr(config, name) is not None
+            if field.metadata["group"] == group and stored[name] is not None
         ]
         lines += ["", f"[{group}]", *rows] if rows else []
     return "\n".join(lines) + "\n"

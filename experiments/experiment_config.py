@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from experiments.compression import compression_of
-from experiments.methods import ALGORITHMS, is_foreign
+from experiments.foreign import is_foreign
+from experiments.hyperparameters import merge_hyperparameters
+from experiments.methods import ALGORITHMS
 from experiments.settings import FIELDS, VALUES, Settings, check_sampling
 from experiments.values import check_name, convert
 
@@ -31,9 +33,10 @@ class ExperimentConfig(Settings):
         for name, (needs, text) in _ONLY_WITH.items():
             if getattr(self, name) != FIELDS[name].default and not needs(self):
                 raise ValueError(f"{name}={getattr(self, name)!r} has no effect: it is for {text}. Unset it.")
+        values = dataclasses.asdict(self) | self.own_hyperparameters()
         for clash, text in (*_CLASHES, *self.row().refusals):
             if clash(self):
-                raise ValueError(text.format(**dataclasses.asdict(self)))
+                raise ValueError(text.format(**values))
 
     def check_library(self) -> None:
         """Raises what the library's own checks of these values raise; imports TensorFlow."""
@@ -84,11 +87,14 @@ class ExperimentConfig(Settings):
 
 
 def build_config(*layers: Mapping[str, Any]) -> ExperimentConfig:
-    """Returns the configuration of these values, later layers over earlier ones."""
-    merged: dict[str, Any] = {}
+    """Returns the configuration of these values, later layers over earlier ones; of hyperparameters each by itself."""
+    merged: dict[str, Any] = {"hyperparameters": ""}
     for layer in layers:
+        own = layer.get("hyperparameters")
+        earlier = merged["hyperparameters"]
         merged |= layer
-    return ExperimentConfig(**_by_their_own_flags(merged))
+        merged["hyperparameters"] = earlier if own is None else merge_hyperparameters(earlier, own)
+    return ExperimentConfig(**_by_their_own_flags(merged)).with_shown_hyperparameters()
 
 
 def _by_their_own_flags(values: dict[str, Any]) -> dict[str, Any]:
@@ -114,8 +120,8 @@ def _rounds(compressor: str | None) -> bool:
 
 
 def _only_with_algorithms(name: str) -> tuple[Callable[[ExperimentConfig], bool], str]:
-    keys = [key for key, row in ALGORITHMS.items() if name in row.hyperparameters]
-    return lambda config: config.algorithm in keys, " or ".join(f"algorithm {key!r}" for key in keys)
+    keys = [key for key, row in ALGORITHMS.items() if name in row.settings]
+    return lambda config: name in config.row().settings, " or ".join(f"algorithm {key!r}" for key in keys)
 
 
 # Fields that mean something only together with others: a value that would be ignored is refused.
@@ -135,8 +141,11 @@ _ONLY_WITH: dict[str, tuple[Callable[[ExperimentConfig], bool], str]] = {
         lambda c: c.task in ("cifar10", "cifar100") or is_foreign(c.task),
         "tasks of photographs, 'cifar10' and 'cifar100'",
     ),
-    "hyperparameters": (lambda c: is_foreign(c.algorithm), "an algorithm of your own, --algorithm=MODULE:FUNCTION"),
-    **{name: _only_with_algorithms(name) for row in ALGORITHMS.values() for name in row.hyperparameters},
+    "hyperparameters": (
+        lambda c: is_foreign(c.algorithm) or bool(c.row().hyperparameters),
+        "an algorithm of your own, --algorithm=MODULE:FUNCTION, or one that has some, see --list=algorithms",
+    ),
+    **{name: _only_with_algorithms(name) for row in ALGORITHMS.values() for name in row.settings},
 }
 
 # Combinations that cannot work, each with what to say: found before any work starts.

@@ -30,7 +30,7 @@ def define_flags(*groups: str) -> None:
             continue
         choices = tuple(ALGORITHMS) if name == "algorithm" else value.choices
         text = f"[{group}] {value.text}" + (f" One of {', '.join(choices)}." if choices else "")
-        needed_by = [key for key, row in ALGORITHMS.items() if name in row.hyperparameters]
+        needed_by = [key for key, row in ALGORITHMS.items() if name in row.settings]
         text += f" ({', '.join(needed_by)})" if needed_by else ""
         _DEFINE[value.kind](name, field.default, text)
 
@@ -44,14 +44,14 @@ def parse_grid(axes: Sequence[str], also: Sequence[str] = ()) -> list[dict[str, 
     """Returns the points of a grid given as `["l1=1e-2,1e-4", "seed=0,1"]`, the last axis changing fastest.
 
     Args:
-      axes: a field and its values each.
+      axes: a field and its values each; `hyperparameters` may have several, as in "hyperparameters=a=1,a=2".
       also: names that are allowed beside those of fields; their values stay texts.
     """
     names, values = [], []
     for axis in axes:
         name, _, listed = axis.partition("=")
         check_name("axis of --grid", name, [*FIELDS, *also])
-        if name in names:
+        if name in names and name != "hyperparameters":
             raise ValueError(f"--grid names {name!r} twice. Put all its values into one.")
         parts = [part for part in listed.split(",") if part]
         if not parts:
@@ -64,4 +64,9 @@ def parse_grid(axes: Sequence[str], also: Sequence[str] = ()) -> list[dict[str, 
         if len(set(values[-1])) < len(values[-1]):
             raise ValueError(f"--grid has a value for {name!r} twice: {axis!r}.")
         names.append(name)
-    return [dict(zip(names, point, strict=True)) for point in itertools.product(*values)]
+    points: list[dict[str, Any]] = []
+    for point in itertools.product(*values):
+        points.append({})
+        for name, value in zip(names, point, strict=True):
+            points[-1][name] = f"{points[-1][name]},{value}" if name in points[-1] else value
+    return points

@@ -39,7 +39,8 @@ def list_algorithms() -> str:
     """The algorithms, with the flags that are for one alone."""
     about = {}
     for key, row in ALGORITHMS.items():
-        own = ", ".join(f"--{name}" for name in row.hyperparameters)
+        more = {f"--hyperparameters={name}={value.default}": value.text for name, value in row.hyperparameters.items()}
+        own = ", ".join([*(f"--{name}" for name in row.settings), *(f"{flag} ({text})" for flag, text in more.items())])
         numbered = f"; with l1 > 0 the paper's Algorithm {row.number}" if row.number else ""
         needs = "".join(f"; --{name} is {value:g} if not given" for name, value in row.needs.items())
         about[key] = f"{row.title}{numbered}{needs}{f'; also takes {own}' if own else ''}"

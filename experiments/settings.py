@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from experiments.compression import forms_of
+from experiments.foreign import is_foreign
+from experiments.hyperparameters import format_hyperparameters, parse_hyperparameters
 from experiments.methods import DEFAULT_ALGORITHM, Algorithm, algorithm_named
 from experiments.values import L1_STEPS, Value, check_name
 
@@ -60,7 +62,7 @@ class Settings:
         "algorithm", DEFAULT_ALGORITHM, "What the elastic net is added to, or MODULE:FUNCTION that builds it.", str
     )
     server_learning_rate: float = _field("algorithm", 1.0, "eta_g, the server's step size.", float, above=0.0)
-    hyperparameters: str = _field("algorithm", "", "NAME=VALUE,...: keywords of your own algorithm's builder.", str)
+    hyperparameters: str = _field("algorithm", "", "NAME=VALUE,...: those of the algorithm, or of your builder.", str)
 
     l1: float = _field("penalties", 0.0, "lambda_1, the weight of the l1 penalty.", float, low=0.0)
     l2: float = _field("penalties", 0.0, "lambda_2, the weight of the l2 penalty.", float, low=0.0)
@@ -151,9 +153,31 @@ class Settings:
         """The algorithm's row; `title` is that of a user's own algorithm."""
         return algorithm_named(self.algorithm, title)
 
+    def own_hyperparameters(self) -> dict[str, Any]:
+        """All hyperparameters that the algorithm's row declares, by name; raises a `ValueError` for what cannot be.
+
+        A user's own algorithm has no row: only its builder tells them.
+        """
+        if is_foreign(self.algorithm):
+            return {}
+        return parse_hyperparameters(self.hyperparameters, self.row().hyperparameters, f"algorithm {self.algorithm!r}")
+
+    def with_shown_hyperparameters(self) -> Self:
+        """The same with `hyperparameters` as runs are compared and named by: without those that are the default."""
+        if is_foreign(self.algorithm):
+            return self
+        usual = self.row().hyperparameters
+        changed = {name: value for name, value in self.own_hyperparameters().items() if value != usual[name].default}
+        return dataclasses.replace(self, hyperparameters=format_hyperparameters(changed))
+
+    def stored(self) -> dict[str, Any]:
+        """All values as a folder keeps them: every hyperparameter, so that they mean the same when defaults change."""
+        values = dataclasses.asdict(self)
+        return values | {"hyperparameters": _all_hyperparameters(self.algorithm, self.hyperparameters)}
+
     def to_json(self) -> str:
-        """All values, in the order of the fields."""
-        return json.dumps(dataclasses.asdict(self), indent=2)
+        """The stored values, in the order of the fields."""
+        return json.dumps(self.stored(), indent=2)
 
     def differences(self, stored: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
         """Returns `{field: (here, there)}` for what differs from stored values, but for `rounds`, which may be raised.
@@ -161,7 +185,8 @@ class Settings:
         As in `from_stored`, what is not stored has its default, and what is not known counts only if it is on.
         """
         here = json.loads(self.to_json())
-        there = {name: field.default for name, field in FIELDS.items()} | dict(stored)
+        there: dict[str, Any] = {name: field.default for name, field in FIELDS.items()} | dict(stored)
+        there["hyperparameters"] = _all_hyperparameters(there["algorithm"], there["hyperparameters"])
         return {
             name: (here.get(name), value)
             for name, value in there.items()
@@ -173,6 +198,15 @@ FIELDS = {field.name: field for field in dataclasses.fields(Settings)}
 """The fields by name."""
 VALUES: dict[str, Value] = {name: field.metadata["value"] for name, field in FIELDS.items()}
 """What each may be."""
+
+
+def _all_hyperparameters(algorithm: str, text: str) -> str:
+    """The text with the defaults of the algorithm's row; as it is where that cannot be."""
+    try:
+        values = Settings(algorithm=algorithm, hyperparameters=text).own_hyperparameters()
+    except (KeyError, ValueError):  # of another version, or damaged
+        return text
+    return format_hyperparameters(values) if values else text
 
 
 def check_sampling(text: str) -> None:

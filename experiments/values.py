@@ -29,7 +29,7 @@ class Value:
     Attributes:
       default: what it is where it is not given; where that is `None`, `None` may be its value.
       text: what it does, in a sentence.
-      kind: str, int, float or bool.
+      kind: str, int, float or bool; of a user's own hyperparameter it may be another, which no text can give.
       low: the least, or `None`.
       above: an open lower bound, or `None`.
       high: the most, or `None`.
@@ -70,6 +70,12 @@ class Value:
 
     def read(self, name: str, text: str) -> Any:
         """Returns the value that a text stands for; raises a `ValueError` if that is none."""
+        if self.kind not in _KINDS:
+            kinds = ", ".join(kind.__name__ for kind in _KINDS)
+            raise ValueError(
+                f"{name} cannot be given on the command line: its type is none of {kinds}. Annotate it, or give it a "
+                "default."
+            )
         try:
             value = convert(self.kind, text)
         except ValueError:

@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments import clients, columns
-from experiments.methods import ALGORITHMS, Method, is_foreign, method_of
+from experiments.foreign import is_foreign
+from experiments.methods import ALGORITHMS, Method, method_of
 from experiments.presets import example_preset
 from experiments.report.stored import AGAIN, ReportError, Values, check_range, check_text, read_json, read_table
 from experiments.settings import FIELDS, SAMPLINGS, Settings, parse_sampling
@@ -251,6 +252,7 @@ def _read_config(about: Values) -> dict[str, Any]:
     kind, amount = parse_sampling(config.sampling)
     if kind not in SAMPLINGS or not 0 < amount < (1.0001 if kind == "bernoulli" else 2**63):
         raise ValueError(f"sampling must be 'bernoulli:0.1' or 'uniform:10', say, found {config.sampling!r}")
+    config = config.with_shown_hyperparameters()
     title = about.inner("method").text("algorithm") if is_foreign(config.algorithm) else None
     resolved = about.inner("resolved")
     return dict(
