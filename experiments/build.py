@@ -1,4 +1,4 @@
-"""From the values of an experiment to what its rounds are made of: process, aggregators, sampling, evaluation."""
+"""From the values of an experiment to what its rounds are made of: process, data, sampling, evaluation."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import numpy as np
 import tensorflow_federated as tff
 
 import tff_fen
+from experiments.aggregation import Aggregation, build_aggregation
 from experiments.experiment_config import ExperimentConfig
-from experiments.foreign import call_with, check_keyword, load_function, parse_hyperparameters, title_of
-from experiments.methods import Method, is_foreign, method_of
+from experiments.foreign import call_with, check_keyword, hyperparameters_of, is_foreign, load_function, title_of
+from experiments.hyperparameters import parse_hyperparameters
+from experiments.methods import Method, method_of
 from experiments.settings import FIELDS, parse_sampling
 from tasks.evaluation import Evaluator
 from tasks.task import Task
@@ -29,21 +31,6 @@ _NEEDS_KEYWORD = {
     "l1": "elastic_net", "l2": "elastic_net", "threshold": "elastic_net", "aggregator": "aggregator", "uplink": "codec",
     "compressor": "compressor", "error_feedback": "error_feedback",
 }  # fmt: skip
-
-
-class Aggregation(NamedTuple):
-    """The factories of an experiment, and what goes over the wire with them.
-
-    Attributes:
-      first: of the main message; `None` for the exact mean.
-      second: of the second aggregate, where an algorithm releases two.
-      message_bytes: bytes of a message of d elements in some tensors, `(d, tensors) -> bytes`; `None`
-        where the codec decides.
-    """
-
-    first: Any = None
-    second: Any = None
-    message_bytes: Callable[[int, int], int] | None = None
 
 
 class Parts(NamedTuple):
@@ -102,11 +89,10 @@ def build_process(
         release_messages=config.measures_clients,
         measurements=config.measures_clients,
     )
-    keywords |= {name: getattr(config, name) for name in row.hyperparameters}
+    keywords |= {name: getattr(config, name) for name in row.settings}
     if row.second_aggregator is not None:
         keywords[row.second_aggregator] = aggregation.second
-    if is_foreign(config.algorithm):
-        keywords |= parse_hyperparameters(builder, config.hyperparameters, (*KEYWORDS, *_LEFT_ALONE))
+    keywords |= _own_hyperparameters(config, builder)
     process = call_with(builder, keywords)
     if not isinstance(process, tff_fen.StatefulClientProcess):
         raise TypeError(
@@ -125,10 +111,17 @@ def check_algorithm(config: ExperimentConfig) -> None:
     """Raises if a user's algorithm cannot be imported or cannot be called with what is set."""
     if is_foreign(config.algorithm):
         builder = load_function("algorithm", config.algorithm)
-        parse_hyperparameters(builder, config.hyperparameters, (*KEYWORDS, *_LEFT_ALONE))
+        _own_hyperparameters(config, builder)
         for name, keyword in _NEEDS_KEYWORD.items():
             if getattr(config, name) != FIELDS[name].default:
                 check_keyword(name, getattr(config, name), builder, keyword)
+
+
+def _own_hyperparameters(config: ExperimentConfig, builder: Callable[..., Any]) -> dict[str, Any]:
+    if not is_foreign(config.algorithm):
+        return config.own_hyperparameters()
+    known = hyperparameters_of(builder, (*KEYWORDS, *_LEFT_ALONE))
+    return parse_hyperparameters(config.hyperparameters, known, builder.__name__)
 
 
 def describe_method(config: ExperimentConfig) -> dict[str, str]:
@@ -141,46 +134,3 @@ def describe_method(config: ExperimentConfig) -> dict[str, str]:
         "algorithm": method.algorithm.title,
         "variant": method.variant.key,
     }
-
-
-def build_aggregation(config: ExperimentConfig, expected_clients: float) -> Aggregation:
-    """Builds the aggregators; `expected_clients` is the mean number of participants."""
-    return _AGGREGATIONS[config.aggregator](config, expected_clients)
-
-
-def _build_dp(config: ExperimentConfig, expected_clients: float) -> Aggregation:
-    if config.row().releases_second(config):
-        pair = tff_fen.build_dp_pair(
-            config.dp_noise_multiplier,
-            expected_clients,
-            config.dp_clip,
-            config.dp_second_clip,
-            test_seed=config.dp_test_seed,
-        )
-        return Aggregation(*pair)
-    factory = tff_fen.build_dp_factory(
-        config.dp_noise_multiplier, expected_clients, config.dp_clip, test_seed=config.dp_test_seed
-    )
-    return Aggregation(factory)
-
-
-def _build_compression(config: ExperimentConfig, expected_clients: float) -> Aggregation:
-    del expected_clients
-    bits = config.compression_bits
-    encoded = tff.aggregators.EncodedSumFactory.quantize_above_threshold(quantization_bits=bits, threshold=1)
-    # Each tensor goes with its smallest and largest value.
-    return Aggregation(
-        tff.aggregators.MeanFactory(encoded), message_bytes=lambda size, tensors: -(-size * bits // 8) + 8 * tensors
-    )
-
-
-_AGGREGATIONS: dict[str, Callable[[ExperimentConfig, float], Aggregation]] = {
-    "mean": lambda config, expected: Aggregation(),
-    "dp": _build_dp,
-    "compression": _build_compression,
-    "robust": lambda config, expected: Aggregation(tff.learning.robust_aggregator()),
-    # What is masked has no zeros left: every element is sent, as an integer of the modulus.
-    "secure": lambda config, expected: Aggregation(
-        tff.learning.secure_aggregator(), message_bytes=lambda size, tensors: 4 * size
-    ),
-}

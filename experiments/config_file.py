@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 
 from experiments.command_line import group_of, own_flags
 from experiments.plan import PlannedRun, plan_runs
-from experiments.settings import FIELDS, GROUPS, Settings, check_name, nearest
+from experiments.settings import FIELDS, GROUPS, VALUES, Settings
+from experiments.values import check_name, nearest
 
 FILE = "experiment.toml"
 # What is no setting of an experiment, or has a table of its own.
@@ -59,7 +60,7 @@ def read_config(path: str) -> Asked:
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     preset = found.pop("preset", None)
-    values = {name: FIELDS[name].metadata["kind"](found.pop(name)) for name in [*found] if name in FIELDS}
+    values = {name: VALUES[name].kind(found.pop(name)) for name in [*found] if name in FIELDS}
     return Asked(preset, grid, values, found)
 
 
@@ -68,11 +69,12 @@ def format_config(config: Settings, preset: str | None) -> str:
     lines = [f"# Repeats this run: python run_experiment.py --config={FILE} --output=FOLDER"]
     if preset:
         lines.append(f"preset = {_format(preset)}")
+    stored = config.stored()
     for group in GROUPS:
         rows = [
-            f"{name} = {_format(getattr(config, name))}"
+            f"{name} = {_format(stored[name])}"
             for name, field in FIELDS.items()
-            if field.metadata["group"] == group and getattr(config, name) is not None
+            if field.metadata["group"] == group and stored[name] is not None
         ]
         lines += ["", f"[{group}]", *rows] if rows else []
     return "\n".join(lines) + "\n"

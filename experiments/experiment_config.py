@@ -6,8 +6,12 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from experiments.methods import ALGORITHMS, is_foreign
-from experiments.settings import FIELDS, Settings, check_name, check_sampling
+from experiments.compression import compression_of
+from experiments.foreign import is_foreign
+from experiments.hyperparameters import merge_hyperparameters
+from experiments.methods import ALGORITHMS
+from experiments.settings import FIELDS, VALUES, Settings, check_sampling
+from experiments.values import check_name, convert
 
 if TYPE_CHECKING:  # else where it is needed: the library imports TensorFlow, and mistakes are told before that
     from tff_fen.codec import Codec, Compressor
@@ -29,9 +33,10 @@ class ExperimentConfig(Settings):
         for name, (needs, text) in _ONLY_WITH.items():
             if getattr(self, name) != FIELDS[name].default and not needs(self):
                 raise ValueError(f"{name}={getattr(self, name)!r} has no effect: it is for {text}. Unset it.")
+        values = dataclasses.asdict(self) | self.own_hyperparameters()
         for clash, text in (*_CLASHES, *self.row().refusals):
             if clash(self):
-                raise ValueError(text.format(**dataclasses.asdict(self)))
+                raise ValueError(text.format(**values))
 
     def check_library(self) -> None:
         """Raises what the library's own checks of these values raise; imports TensorFlow."""
@@ -82,36 +87,42 @@ class ExperimentConfig(Settings):
 
 
 def build_config(*layers: Mapping[str, Any]) -> ExperimentConfig:
-    """Returns the configuration of these values, later layers over earlier ones."""
-    merged: dict[str, Any] = {}
+    """Returns the configuration of these values, later layers over earlier ones; of hyperparameters each by itself."""
+    merged: dict[str, Any] = {"hyperparameters": ""}
     for layer in layers:
+        own = layer.get("hyperparameters")
+        earlier = merged["hyperparameters"]
         merged |= layer
-    return ExperimentConfig(**_by_their_own_flags(merged))
+        merged["hyperparameters"] = earlier if own is None else merge_hyperparameters(earlier, own)
+    return ExperimentConfig(**_by_their_own_flags(merged)).with_shown_hyperparameters()
 
 
 def _by_their_own_flags(values: dict[str, Any]) -> dict[str, Any]:
     """`compressor=threshold:EPSILON` or a codec as the field that it is another name for."""
-    name = values.get("compressor")
-    kind, _, text = name.partition(":") if isinstance(name, str) else ("", "", "")
-    if kind not in _OTHER_NAMES:
+    name: Any = values.get("compressor")
+    row = compression_of(name) if isinstance(name, str) else None
+    if row is None or row.setting == "compressor":
         return values
-    field = _OTHER_NAMES[kind]
+    field = row.setting
     if values.get(field) not in (None, FIELDS[field].default):
         raise ValueError(f"compressor={name!r} and {field}={values[field]!r} are two values of one setting. Set one.")
     try:
-        value = float(text) if field == "threshold" else name
+        kind = VALUES[field].kind
+        value = name if kind is str else convert(kind, name.partition(":")[2])
     except ValueError:
-        raise ValueError(f"compressor must be 'threshold:EPSILON', found {name!r}.") from None
+        raise ValueError(f"compressor must be {row.form!r}, found {name!r}.") from None
     return {**values, "compressor": None, field: value}
 
 
+def _rounds(compressor: str | None) -> bool:
+    row = compression_of(compressor)
+    return row is not None and row.rounds
+
+
 def _only_with_algorithms(name: str) -> tuple[Callable[[ExperimentConfig], bool], str]:
-    keys = [key for key, row in ALGORITHMS.items() if name in row.hyperparameters]
-    return lambda config: config.algorithm in keys, " or ".join(f"algorithm {key!r}" for key in keys)
+    keys = [key for key, row in ALGORITHMS.items() if name in row.settings]
+    return lambda config: name in config.row().settings, " or ".join(f"algorithm {key!r}" for key in keys)
 
-
-# What `compressor` may name beside compressors, and the field that has it.
-_OTHER_NAMES = {"threshold": "threshold", "lossless": "uplink", "float16": "uplink", "quantised": "uplink"}
 
 # Fields that mean something only together with others: a value that would be ignored is refused.
 _ONLY_WITH: dict[str, tuple[Callable[[ExperimentConfig], bool], str]] = {
@@ -130,19 +141,15 @@ _ONLY_WITH: dict[str, tuple[Callable[[ExperimentConfig], bool], str]] = {
         lambda c: c.task in ("cifar10", "cifar100") or is_foreign(c.task),
         "tasks of photographs, 'cifar10' and 'cifar100'",
     ),
-    "hyperparameters": (lambda c: is_foreign(c.algorithm), "an algorithm of your own, --algorithm=MODULE:FUNCTION"),
-    **{name: _only_with_algorithms(name) for row in ALGORITHMS.values() for name in row.hyperparameters},
+    "hyperparameters": (
+        lambda c: is_foreign(c.algorithm) or bool(c.row().hyperparameters),
+        "an algorithm of your own, --algorithm=MODULE:FUNCTION, or one that has some, see --list=algorithms",
+    ),
+    **{name: _only_with_algorithms(name) for row in ALGORITHMS.values() for name in row.settings},
 }
-
-# Compressors that round by themselves.
-_ROUND = ("qsgd", "stc")
 
 # Combinations that cannot work, each with what to say: found before any work starts.
 _CLASHES: tuple[tuple[Callable[[ExperimentConfig], bool], str], ...] = (
-    (
-        lambda c: c.top_k is not None and not 0.0 < c.top_k <= 1.0,
-        "top_k must be a share in (0, 1], found {top_k}.",
-    ),
     (
         lambda c: c.uplink is not None and c.aggregator in ("compression", "secure"),
         "uplink={uplink!r} and aggregator={aggregator!r} are two ways to encode a message. Take one of them.",
@@ -156,7 +163,7 @@ _CLASHES: tuple[tuple[Callable[[ExperimentConfig], bool], str], ...] = (
         "compressor={compressor!r} and top_k={top_k} are two compressors. Take one of them.",
     ),
     (
-        lambda c: (c.compressor or "").partition(":")[0] in _ROUND and c.uplink not in (None, "lossless"),
+        lambda c: _rounds(c.compressor) and c.uplink not in (None, "lossless"),
         "compressor={compressor!r} and uplink={uplink!r} are two ways to round a message. Take one of them.",
     ),
     (

@@ -11,10 +11,17 @@ import typing
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from experiments.methods import readable
-from experiments.settings import check_name
+from experiments.values import REQUIRED, Value
 
-_TRUTHS = {"true": True, "false": False}
+
+def is_foreign(name: str) -> bool:
+    """Whether a name is `module:function`, code from outside the project."""
+    return ":" in name
+
+
+def readable(key: str) -> str:
+    """A name of Python's as words."""
+    return key.replace("_", " ").strip().capitalize()
 
 
 def load_function(what: str, name: str) -> Callable[..., Any]:
@@ -61,35 +68,14 @@ def check_keyword(what: str, value: Any, function: Callable[..., Any], keyword: 
         )
 
 
-def parse_hyperparameters(function: Callable[..., Any], text: str, ours: Collection[str]) -> dict[str, Any]:
-    """Returns the values of `NAME=VALUE,...`, each of the type of the function's annotation or default.
-
-    Args:
-      function: whose keywords they are.
-      text: from the command line.
-      ours: keywords that the experiment gives by itself.
-
-    Raises:
-      ValueError: for a name that is no keyword of the function or is `ours`, a value of another type, or a keyword
-        without default that is neither given nor `ours`.
-    """
-    own = {name: p for name, p in keywords_of(function).items() if name not in ours}
-    values: dict[str, Any] = {}
-    for part in filter(None, text.split(",")):
-        name, _, value = part.partition("=")
-        if not own:
-            raise ValueError(f"hyperparameters={text!r}: {function.__name__} has none of its own. Unset it.")
-        check_name(f"hyperparameter of {function.__name__}", name, own)
-        if name in values:
-            raise ValueError(f"hyperparameters={text!r} gives {name!r} twice. Give it once.")
-        values[name] = _convert(function, own[name], value)
-    for name, parameter in own.items():
-        if parameter.default is inspect.Parameter.empty and name not in values:
-            raise ValueError(
-                f"{function.__name__} needs {name!r}, which has no default. Give it: --hyperparameters={name}=VALUE. "
-                f"What an experiment gives by itself is {', '.join(sorted(ours))}."
-            )
-    return values
+def hyperparameters_of(function: Callable[..., Any], ours: Collection[str]) -> dict[str, Value]:
+    """Returns a function's own hyperparameters: its keywords, but for those that the experiment gives by itself."""
+    found = {}
+    for name, parameter in keywords_of(function).items():
+        if name not in ours:
+            required = parameter.default is inspect.Parameter.empty
+            found[name] = Value(REQUIRED if required else parameter.default, "", _kind_of(function, parameter))
+    return found
 
 
 def call_with(function: Callable[..., Any], keywords: Mapping[str, Any]) -> Any:
@@ -97,28 +83,12 @@ def call_with(function: Callable[..., Any], keywords: Mapping[str, Any]) -> Any:
     return function(**{name: value for name, value in keywords.items() if name in keywords_of(function)})
 
 
-def _convert(function: Callable[..., Any], parameter: inspect.Parameter, text: str) -> Any:
-    kind = _kind_of(function, parameter)
-    try:
-        return _TRUTHS[text.lower()] if kind is bool else kind(text)
-    except (ValueError, KeyError):
-        raise ValueError(
-            f"hyperparameter {parameter.name} of {function.__name__} must be of type {kind.__name__}, found {text!r}."
-        ) from None
-
-
 def _kind_of(function: Callable[..., Any], parameter: inspect.Parameter) -> type:
-    """The type of a parameter: bool, int, float or str, from its annotation, else from its default."""
+    """The type of a parameter, from its annotation, else from its default."""
     try:
         hint = typing.get_type_hints(function).get(parameter.name)
     except (NameError, TypeError):  # an annotation of names that are there for type checkers alone
         hint = None
     if typing.get_origin(hint) in (types.UnionType, typing.Union):
         hint = next((kind for kind in typing.get_args(hint) if kind is not type(None)), None)
-    for kind in (hint, type(parameter.default)):
-        if kind in (bool, int, float, str):
-            return kind
-    raise ValueError(
-        f"hyperparameter {parameter.name} of {function.__name__} cannot be given on the command line: its type is "
-        "none of bool, int, float, str. Annotate it, or give it a default."
-    )
+    return hint if hint in (bool, int, float, str) else type(parameter.default)

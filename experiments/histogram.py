@@ -9,6 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from experiments.compression import step_of
+
 EDGES = 10.0 ** np.arange(-8.0, 1.5, 0.25)
 """Of the bins, from 10^-8 on."""
 
@@ -43,9 +45,9 @@ def lowest_sent(threshold: float, uplink: str | None) -> float:
       threshold: epsilon; elements up to it are zero.
       uplink: the codec, if any; a quantiser sends multiples of its step, some of them below the threshold.
     """
-    if threshold <= 0 or uplink is None or not uplink.startswith("quantised"):
+    step = step_of(uplink)
+    if threshold <= 0 or step is None:
         return max(threshold, 0.0)
-    step = float(uplink.partition(":")[2] or 0.01)
     return step * max(1, math.floor(threshold / step + 0.5))
 
 

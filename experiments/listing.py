@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from experiments.compression import COMPRESSIONS
 from experiments.methods import ALGORITHMS, METHODS
 from experiments.presets import SETS, splits_by_task
 
@@ -17,12 +18,6 @@ TASKS = {
     "synthetic": "synthetic(alpha, beta), generated; softmax regression, 610 parameters",
 }
 """The tasks of `tasks.registry`, which imports TensorFlow."""
-CODECS = {
-    "lossless": "float32 as it is, gaps and values through an entropy coder",
-    "float16": "values rounded to float16",
-    "quantised:STEP": "values rounded to multiples of STEP, 0.01 say",
-}
-"""The forms of names that `tff_fen.codec.parse_codec` takes."""
 
 
 def list_presets() -> str:
@@ -44,7 +39,8 @@ def list_algorithms() -> str:
     """The algorithms, with the flags that are for one alone."""
     about = {}
     for key, row in ALGORITHMS.items():
-        own = ", ".join(f"--{name}" for name in row.hyperparameters)
+        more = {f"--hyperparameters={name}={value.default}": value.text for name, value in row.hyperparameters.items()}
+        own = ", ".join([*(f"--{name}" for name in row.settings), *(f"{flag} ({text})" for flag, text in more.items())])
         numbered = f"; with l1 > 0 the paper's Algorithm {row.number}" if row.number else ""
         needs = "".join(f"; --{name} is {value:g} if not given" for name, value in row.needs.items())
         about[key] = f"{row.title}{numbered}{needs}{f'; also takes {own}' if own else ''}"
@@ -55,7 +51,7 @@ LISTS = {
     "tasks": lambda: _table("task", {**TASKS, "MODULE:FUNCTION": "your own, see docs/extending.md"}),
     "presets": list_presets,
     "algorithms": list_algorithms,
-    "codecs": lambda: _table("codec", CODECS),
+    "codecs": lambda: _table("codec", {row.form: row.text for row in COMPRESSIONS.values() if row.setting == "uplink"}),
 }
 """What `--list` can print, by name."""
 

@@ -11,8 +11,7 @@ import numpy as np
 import tqdm
 
 from experiments.flags import CACHE_DIR, DATA_DIR
-from experiments.foreign import call_with, check_keyword, keywords_of, load_function, title_of
-from experiments.methods import is_foreign
+from experiments.foreign import call_with, check_keyword, is_foreign, keywords_of, load_function, title_of
 from experiments.settings import FIELDS, Settings
 from tasks.data_sets.sources import Places
 from tasks.registry import check_task, default_split, find_training_set, load_task

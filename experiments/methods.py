@@ -12,6 +12,9 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
+from experiments.foreign import is_foreign, readable
+from experiments.values import Value
+
 
 class Penalties(Protocol):
     """What a variant is recognised from."""
@@ -50,7 +53,9 @@ class Algorithm:
       builder: `"module:function"`; it is called with those of the experiment's keywords that its signature has.
       number: of the paper's algorithm that adds the elastic net to it; `None` if the paper has none.
       colours: of all its variants.
-      hyperparameters: fields of `Settings` that are keywords of the builder, and have no effect elsewhere.
+      hyperparameters: its own, by the builder's keyword, which `--hyperparameters=NAME=VALUE,...` gives.
+      settings: fields of `Settings`, with flags of their own, that are keywords of the builder as well, and have no
+        effect elsewhere.
       refusals: what it cannot work with, and the sentence to say; `{field}` is a value found.
       needs: settings that it cannot do without, as they are where a command gives none.
       messages: what each client sends, as `process.messages` tells it.
@@ -65,7 +70,8 @@ class Algorithm:
     builder: str
     number: int | None = None
     colours: Colours = NEUTRAL
-    hyperparameters: tuple[str, ...] = ()
+    hyperparameters: Mapping[str, Value] = dataclasses.field(default_factory=dict)
+    settings: tuple[str, ...] = ()
     refusals: tuple[tuple[Callable[[Any], bool], str], ...] = ()
     needs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     messages: tuple[str, ...] = ("delta",)
@@ -149,7 +155,7 @@ ALGORITHMS = {
             "tff_fen:build_fed_avg_clients",
             number=1,
             colours=Colours("#0072b2", "#5bb3f0"),
-            hyperparameters=("top_k",),
+            settings=("top_k",),
             paper_entropy="theta",
             names={PROXIMAL_TERM.key: ("fed_prox", "FedProx")},
         ),
@@ -159,7 +165,7 @@ ALGORITHMS = {
             "tff_fen:build_scaffold",
             number=2,
             colours=Colours("#00805c", "#35c796"),
-            hyperparameters=("server_learning_rate", "control_threshold"),
+            settings=("server_learning_rate", "control_threshold"),
             messages=("delta", "control"),
             second_aggregator="control_aggregator",
             releases_second=lambda penalties: True,
@@ -259,11 +265,6 @@ def method_of(algorithm: Algorithm, penalties: Penalties) -> Method:
     return [method for method in methods_of(algorithm) if method.variant.stands_for(penalties)][-1]
 
 
-def is_foreign(name: str) -> bool:
-    """Whether a name is `module:function`, code from outside the project."""
-    return ":" in name
-
-
 def algorithm_named(name: str, title: str | None = None) -> Algorithm:
     """Returns a row of the table, or one for a user's `module:function`, which is not imported.
 
@@ -275,8 +276,3 @@ def algorithm_named(name: str, title: str | None = None) -> Algorithm:
         return ALGORITHMS[name]
     key = name.rpartition(":")[2].removeprefix("build_")
     return Algorithm(key, title or readable(key), name)
-
-
-def readable(key: str) -> str:
-    """A name of Python's as words."""
-    return key.replace("_", " ").strip().capitalize()

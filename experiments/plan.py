@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 from experiments import presets
 from experiments.experiment_config import ExperimentConfig, build_config
 from experiments.flags import parse_grid
+from experiments.foreign import is_foreign
 from experiments.listing import TASKS
-from experiments.methods import ALGORITHMS, is_foreign, method_of
+from experiments.methods import ALGORITHMS, method_of
 from experiments.naming import folder_name, run_name
-from experiments.settings import check_name
+from experiments.values import check_name
 
 
 class PlannedRun(NamedTuple):
@@ -45,7 +46,7 @@ def plan_runs(
       preset_wins: whether the preset wins over the file.
     """
     points = parse_grid(grid, also=["preset"])
-    for name in points[0]:
+    for name in {*points[0]} - {"hyperparameters"}:  # the names in these are checked one by one
         if name in explicit or (name == "preset" and preset):
             raise ValueError(f"--grid and --{name} both give {name!r}. Give it once.")
     runs = []
@@ -74,7 +75,10 @@ def _plan_run(
 ) -> PlannedRun:
     preset = presets.load_preset(preset_name) if preset_name else _fill_in({**file, **explicit, **point})
     layers = (file, preset.values) if preset_wins else (preset.values, file)
-    config = build_config(*layers, explicit, point)
+    given = {**explicit, **point}
+    if "hyperparameters" in explicit and "hyperparameters" in point:
+        given["hyperparameters"] = f"{explicit['hyperparameters']},{point['hyperparameters']}"
+    config = build_config(*layers, given)
     if not is_foreign(config.task):
         check_name("task", config.task, TASKS)
     values = dataclasses.asdict(config)

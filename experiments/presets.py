@@ -18,7 +18,7 @@ from collections.abc import Collection
 from typing import Any, NamedTuple, NoReturn
 
 from experiments.methods import EXAMPLE, METHODS, PAPER_SET
-from experiments.settings import nearest
+from experiments.values import nearest
 
 PAPER = pathlib.Path(__file__).parent / "paper"
 SETS = {"paper": PAPER_SET}

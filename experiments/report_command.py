@@ -10,7 +10,7 @@ from absl import app, flags, logging
 
 import experiments.flags  # noqa: F401  defines --data_dir and --cache_dir
 from experiments.files import write_whole
-from experiments.methods import is_foreign
+from experiments.foreign import is_foreign
 from experiments.report import page, texts
 from experiments.report.commands import report_command
 from experiments.report.export import export_runs

@@ -12,7 +12,7 @@ import numpy as np
 from absl import logging
 
 from experiments import columns
-from experiments.build import build_parts, describe_method
+from experiments.build import Parts, build_parts, describe_method
 from experiments.clients import FILE as CLIENTS_FILE
 from experiments.clients import format_clients, measure_clients
 from experiments.config_file import FILE, format_config
@@ -97,7 +97,22 @@ def run_one(
     export: bool = False,
     allow_other_numerics: bool = False,
 ) -> dict[str, Any]:
-    """Runs an experiment to its end, or until the user interrupts it, and returns its summary; `title` is shown."""
+    """Runs an experiment to its end, or until the user interrupts it, from wherever its folder is.
+
+    Args:
+      run: its values.
+      path: its folder.
+      interruption: asks for the end, and is told what has to be finished first.
+      title: of the bar and of what is printed.
+      quiet, plots, export, allow_other_numerics: as for `run_all`.
+
+    Returns:
+      Its summary.
+
+    Raises:
+      ConfigMismatchError: if the folder's experiment is another one.
+      StoreError, OSError: if the folder cannot be read or written.
+    """
     config = run.config
     folder = Folder(path)
     path.mkdir(parents=True, exist_ok=True)
@@ -135,25 +150,43 @@ def run_one(
         rows = [record.row for record in records]
         untimed = untimed_seconds(rows, folder.earlier_summary())
         summary = summarize(rows, measure.evaluate(rounds.state), about["parameters"], untimed)
-        models = models_of(parts.process, rounds.state)
-        weights = weights_to_bytes(models, task.build_keras_model)
-        folder.finish(summary, weights, records[-1] if records else None)
-        if config.per_client_metrics:
-            table_model = [*models.values()][-1]
-            rows_of_clients = measure_clients(
-                records, parts.sample, len(task.clients), parts.evaluator.evaluate_clients, table_model,
-                seed=config.seed, quiet=quiet,
-            )  # fmt: skip
-            write_whole(path / CLIENTS_FILE, format_clients(rows_of_clients).encode())
-        if export:
-            folder.export(to_keras([*models.values()][-1], task))
-        if plots:
-            from experiments.plots import draw  # here, since Matplotlib takes a second to import
-
-            for name, picture in draw(records, lowest_sent(config.threshold, config.uplink)).items():
-                write_whole(path / name, picture)
+        _write_results(
+            folder, config, task, parts, rounds.state, records, summary, quiet=quiet, plots=plots, export=export
+        )
     interruption.doing = ""
     return summary
+
+
+def _write_results(
+    folder: Folder,
+    config: ExperimentConfig,
+    task: Task,
+    parts: Parts,
+    state: Any,
+    records: list[Record],
+    summary: Mapping[str, Any],
+    *,
+    quiet: bool,
+    plots: bool,
+    export: bool,
+) -> None:
+    """Writes what a folder has at a run's end; `state` is the server's."""
+    models = models_of(parts.process, state)
+    folder.finish(summary, weights_to_bytes(models, task.build_keras_model), records[-1] if records else None)
+    table_model = [*models.values()][-1]
+    if config.per_client_metrics:
+        rows = measure_clients(
+            records, parts.sample, len(task.clients), parts.evaluator.evaluate_clients, table_model,
+            seed=config.seed, quiet=quiet,
+        )  # fmt: skip
+        write_whole(folder.path / CLIENTS_FILE, format_clients(rows).encode())
+    if export:
+        folder.export(to_keras(table_model, task))
+    if plots:
+        from experiments.plots import draw  # here, since Matplotlib takes a second to import
+
+        for name, picture in draw(records, lowest_sent(config.threshold, config.uplink)).items():
+            write_whole(folder.path / name, picture)
 
 
 def _as_begun(config: ExperimentConfig, stored: Mapping[str, Any]) -> ExperimentConfig:

@@ -10,7 +10,8 @@ from experiments.listing import LISTS
 from experiments.plan import PlannedRun
 from experiments.presets import example_preset
 from experiments.progress import say
-from experiments.settings import RUNTIMES, check_name
+from experiments.settings import RUNTIMES
+from experiments.values import check_name
 
 _PRESET = flags.DEFINE_string(
     "preset",

@@ -7,39 +7,33 @@ does not fit together. Neither imports TensorFlow, so that a mistake on the comm
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
-import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any, Self
 
+from experiments.compression import forms_of
+from experiments.foreign import is_foreign
+from experiments.hyperparameters import format_hyperparameters, parse_hyperparameters
 from experiments.methods import DEFAULT_ALGORITHM, Algorithm, algorithm_named
+from experiments.values import L1_STEPS, Value, check_name
 
 AGGREGATORS = ("mean", "dp", "compression", "robust", "secure")
 SAMPLINGS = ("bernoulli", "uniform")
 RUNTIMES = ("inprocess", "native", "ray")
 INITIALIZERS = ("keras", "torch")
 AUGMENTATIONS = ("none", "flip_crop")
-L1_STEPS = ("subgradient", "proximal")
 GROUPS = ("experiment", "task", "algorithm", "penalties", "training", "communication", "output")
 """Of flags in `--help`, and of tables in a file of settings."""
 # The library's bound of seeds, epochs and batch sizes.
 _MOST = 2**31 - 1
-# A message lists no more names than this.
-_MOST_NAMES = 12
 CLIENT_MEASUREMENTS = ("auto", "on", "off")
 _PRIVATE = ("dp", "secure")
 
 
-def _field(
-    group: str, default: Any, text: str, kind: type, *, low: float | None = None, above: float | None = None,
-    high: int | None = None, choices: tuple[str, ...] = (),
-) -> Any:  # fmt: skip
-    """A field and what the command line says of it; `kind` is the type of its flag, `above` an open lower bound."""
-    return dataclasses.field(
-        default=default,
-        metadata=dict(group=group, text=text, kind=kind, low=low, above=above, high=high, choices=choices),
-    )
+def _field(group: str, *args: Any, **kwargs: Any) -> Any:
+    """A field, with its `Value` and what the command line says of it."""
+    value = Value(*args, **kwargs)
+    return dataclasses.field(default=value.default, metadata={"group": group, "value": value})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +62,7 @@ class Settings:
         "algorithm", DEFAULT_ALGORITHM, "What the elastic net is added to, or MODULE:FUNCTION that builds it.", str
     )
     server_learning_rate: float = _field("algorithm", 1.0, "eta_g, the server's step size.", float, above=0.0)
-    hyperparameters: str = _field("algorithm", "", "NAME=VALUE,...: keywords of your own algorithm's builder.", str)
+    hyperparameters: str = _field("algorithm", "", "NAME=VALUE,...: those of the algorithm, or of your builder.", str)
 
     l1: float = _field("penalties", 0.0, "lambda_1, the weight of the l1 penalty.", float, low=0.0)
     l2: float = _field("penalties", 0.0, "lambda_2, the weight of the l2 penalty.", float, low=0.0)
@@ -103,18 +97,20 @@ class Settings:
     )  # fmt: skip
     compression_bits: int = _field("communication", 8, "Bits per element (compression).", int, low=1, high=16)
     uplink: str | None = _field(
-        "communication", None, "Train through a codec: lossless, float16 or quantised:STEP; unset only counts.", str
+        "communication", None, f"Train through a codec: {forms_of('uplink')}; unset only counts.", str
     )
     compressor: str | None = _field(
         "communication", None,
-        "top_k:SHARE, qsgd:LEVELS, stc:SHARE; or threshold:EPSILON or a codec, as by flags of their own.",
+        f"{forms_of('compressor')}; or {forms_of('threshold')} or a codec, as by flags of their own.",
         str,
     )  # fmt: skip
     error_feedback: bool = _field(
         "communication", False, "Keep what was not sent in the client's state, and send it with its next message.", bool
     )
     also_count: str = _field("communication", "", "More codecs to count the bytes of, by commas.", str)
-    top_k: float | None = _field("communication", None, "Share of the elements sent, with error feedback.", float)
+    top_k: float | None = _field(
+        "communication", None, "Share of the elements sent, with error feedback.", float, above=0, high=1
+    )
     client_measurements: str = _field(
         "communication", "auto", "Exact losses, non-zeros, norms, bytes of clients; auto: not with dp and secure.", str,
         choices=CLIENT_MEASUREMENTS,
@@ -150,20 +146,38 @@ class Settings:
 
     def check_values(self) -> None:
         """Raises a `ValueError` or `TypeError` unless each value is of its field's kind and in its range."""
-        for name, field in FIELDS.items():
-            value = getattr(self, name)
-            if not (value is None and field.default is None) and not _fits(field.metadata, value):
-                _refuse(name, field.metadata, value)
-            if field.metadata["choices"]:
-                check_name(name, value, field.metadata["choices"])
+        for name, value in VALUES.items():
+            value.check(name, getattr(self, name))
 
     def row(self, title: str | None = None) -> Algorithm:
         """The algorithm's row; `title` is that of a user's own algorithm."""
         return algorithm_named(self.algorithm, title)
 
+    def own_hyperparameters(self) -> dict[str, Any]:
+        """All hyperparameters that the algorithm's row declares, by name; raises a `ValueError` for what cannot be.
+
+        A user's own algorithm has no row: only its builder tells them.
+        """
+        if is_foreign(self.algorithm):
+            return {}
+        return parse_hyperparameters(self.hyperparameters, self.row().hyperparameters, f"algorithm {self.algorithm!r}")
+
+    def with_shown_hyperparameters(self) -> Self:
+        """The same with `hyperparameters` as runs are compared and named by: without those that are the default."""
+        if is_foreign(self.algorithm):
+            return self
+        usual = self.row().hyperparameters
+        changed = {name: value for name, value in self.own_hyperparameters().items() if value != usual[name].default}
+        return dataclasses.replace(self, hyperparameters=format_hyperparameters(changed))
+
+    def stored(self) -> dict[str, Any]:
+        """All values as a folder keeps them: every hyperparameter, so that they mean the same when defaults change."""
+        values = dataclasses.asdict(self)
+        return values | {"hyperparameters": _all_hyperparameters(self.algorithm, self.hyperparameters)}
+
     def to_json(self) -> str:
-        """All values, in the order of the fields."""
-        return json.dumps(dataclasses.asdict(self), indent=2)
+        """The stored values, in the order of the fields."""
+        return json.dumps(self.stored(), indent=2)
 
     def differences(self, stored: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
         """Returns `{field: (here, there)}` for what differs from stored values, but for `rounds`, which may be raised.
@@ -171,7 +185,8 @@ class Settings:
         As in `from_stored`, what is not stored has its default, and what is not known counts only if it is on.
         """
         here = json.loads(self.to_json())
-        there = {name: field.default for name, field in FIELDS.items()} | dict(stored)
+        there: dict[str, Any] = {name: field.default for name, field in FIELDS.items()} | dict(stored)
+        there["hyperparameters"] = _all_hyperparameters(there["algorithm"], there["hyperparameters"])
         return {
             name: (here.get(name), value)
             for name, value in there.items()
@@ -181,22 +196,17 @@ class Settings:
 
 FIELDS = {field.name: field for field in dataclasses.fields(Settings)}
 """The fields by name."""
+VALUES: dict[str, Value] = {name: field.metadata["value"] for name, field in FIELDS.items()}
+"""What each may be."""
 
 
-def check_name(what: str, value: str, known: Collection[str]) -> None:
-    """Raises a `ValueError` that lists the known names, the nearest first, unless `value` is one of them."""
-    if value in known:
-        return
-    names, near = list(known), nearest(value, known)
-    if len(names) > _MOST_NAMES:
-        names = [*(near or names[:3]), f"{len(names)} in all"]
-    advice = f" Did you mean {near[0]!r}?" if near else ""
-    raise ValueError(f"{what} must be one of {', '.join(map(repr, names))}, found {value!r}.{advice}")
-
-
-def nearest(value: str, known: Collection[str]) -> list[str]:
-    """Returns the names that are most like a value, the nearest first; of none that is like it, none."""
-    return difflib.get_close_matches(value, known, n=3, cutoff=0.5)
+def _all_hyperparameters(algorithm: str, text: str) -> str:
+    """The text with the defaults of the algorithm's row; as it is where that cannot be."""
+    try:
+        values = Settings(algorithm=algorithm, hyperparameters=text).own_hyperparameters()
+    except (KeyError, ValueError):  # of another version, or damaged
+        return text
+    return format_hyperparameters(values) if values else text
 
 
 def check_sampling(text: str) -> None:
@@ -221,31 +231,3 @@ def parse_sampling(text: str) -> tuple[str, float]:
 def _is_off(value: Any) -> bool:
     """Whether a value of a field that is not known means that there is nothing of it."""
     return value is None or value is False or value in ("", 0)
-
-
-def _fits(about: Mapping[str, Any], value: Any) -> bool:
-    if about["kind"] in (str, bool):
-        return isinstance(value, about["kind"])
-    kinds = (int, float) if about["kind"] is float else (int,)
-    if isinstance(value, bool) or not isinstance(value, kinds):
-        return False
-    low, above, high = about["low"], about["above"], about["high"]
-    return (
-        math.isfinite(value)
-        and (low is None or value >= low)
-        and (above is None or value > above)
-        and (high is None or value <= high)
-    )
-
-
-def _refuse(name: str, about: Mapping[str, Any], value: Any) -> None:
-    kind, low, above, high = (about[key] for key in ("kind", "low", "above", "high"))
-    allowed = {str: "a str", int: "an integer", float: "a finite number", bool: "true or false"}[kind]
-    if high is not None:
-        allowed += f" from {low} to {high}"
-    elif low is not None:
-        allowed += f" >= {low:g}"
-    elif above is not None:
-        allowed += f" > {above:g}"
-    error = ValueError if isinstance(value, int | float) and not isinstance(value, bool) else TypeError
-    raise error(f"{name} must be {allowed}, found {value!r}.")

@@ -12,6 +12,7 @@ import numpy as np
 from experiments import split_picture
 from experiments.axes import accuracy_span, at_least, whole_numbers
 from experiments.columns import DRIFT, EPSILON, ROUND
+from experiments.compression import marker_of
 from experiments.histogram import drawn_edges, lowest_sent
 from experiments.methods import Method
 from experiments.report.drawing import (
@@ -291,11 +292,8 @@ def _wrapped(text: str, width: int) -> str:
 
 def _marker(group: Group) -> str:
     config = group.first.config
-    if config.uplink is not None and config.uplink != "lossless":
-        return "D" if config.uplink.startswith("quantised") else "s"
-    if config.compressor is not None:
-        return {"qsgd": "D", "stc": "v"}.get(config.compressor.partition(":")[0], "^")
-    return "^" if config.top_k is not None else "X" if config.aggregator != "mean" else "o"
+    lossy = (config.uplink, config.compressor, "top_k" if config.top_k is not None else None)
+    return next(filter(None, map(marker_of, lossy)), "X" if config.aggregator != "mean" else "o")
 
 
 def _curve(

@@ -6,7 +6,7 @@ import collections
 import dataclasses
 import functools
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from experiments import presets
@@ -103,8 +103,7 @@ class Group:
     @property
     def label(self) -> str:
         """The method, and how it differs from the paper's."""
-        listed = ", ".join(f"{name}={format_value(value)}" for name, value in self.differences.items())
-        return self.method.title + (f" ({listed})" if listed else "")
+        return label_of(self.method, self.differences)
 
     @property
     def truncation(self) -> str:
@@ -134,6 +133,17 @@ class Group:
 def format_value(value: Any) -> str:
     """A value as one would write it in a flag."""
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def label_of(method: Method, values: Mapping[str, Any]) -> str:
+    """A method's title, and settings by name: hyperparameters of the algorithm's own as if each were one."""
+    texts = {name: format_value(value) for name, value in values.items()}
+    listed = [
+        text.replace(",", ", ") if name == "hyperparameters" else f"{name}={text}"
+        for name, text in texts.items()
+        if text or name != "hyperparameters"
+    ]
+    return method.title + (f" ({', '.join(listed)})" if listed else "")
 
 
 def split_title(split: str) -> str:

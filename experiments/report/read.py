@@ -18,10 +18,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments import clients, columns
-from experiments.methods import ALGORITHMS, Method, is_foreign, method_of
+from experiments.foreign import is_foreign
+from experiments.methods import ALGORITHMS, Method, method_of
 from experiments.presets import example_preset
 from experiments.report.stored import AGAIN, ReportError, Values, check_range, check_text, read_json, read_table
-from experiments.settings import AGGREGATORS, FIELDS, SAMPLINGS, Settings, parse_sampling
+from experiments.settings import FIELDS, SAMPLINGS, Settings, parse_sampling
 from experiments.summary import summarize, untimed_seconds
 
 _NAME, _PLACE = r"[\w.]{1,100}", r"[\w.]{1,100}(:[\w.]{1,100})?"
@@ -30,7 +31,6 @@ _PATTERNS = {
     "task": _PLACE, "algorithm": _PLACE, "initializer": _NAME, "uplink": r"\w+(:\d+(\.\d*)?([eE][+-]?\d+)?)?",
     "also_count": r"[\w.:,+-]*",
 }  # fmt: skip
-_CHOICES = {"aggregator": AGGREGATORS, "l1_step": ("subgradient", "proximal")}
 _NEEDED = (columns.ROUND.name, columns.ACCURACY.name)
 # A user's own algorithm need not measure its messages or give them back to be counted.
 _OF_OURS = (
@@ -243,8 +243,6 @@ def _read_config(about: Values) -> dict[str, Any]:
         value = getattr(config, name)
         if isinstance(value, str):
             check_text(name, value, _PATTERNS.get(name, ".*"))
-        if name in _CHOICES and value not in _CHOICES[name]:
-            raise ValueError(f"{name} must be one of {', '.join(_CHOICES[name])}, found {value!r}")
     if not is_foreign(config.algorithm) and config.algorithm not in ALGORITHMS:
         raise ValueError(
             f"algorithm must be one of {', '.join(ALGORITHMS)} or MODULE:FUNCTION, {config.algorithm!r} found"
@@ -254,6 +252,7 @@ def _read_config(about: Values) -> dict[str, Any]:
     kind, amount = parse_sampling(config.sampling)
     if kind not in SAMPLINGS or not 0 < amount < (1.0001 if kind == "bernoulli" else 2**63):
         raise ValueError(f"sampling must be 'bernoulli:0.1' or 'uniform:10', say, found {config.sampling!r}")
+    config = config.with_shown_hyperparameters()
     title = about.inner("method").text("algorithm") if is_foreign(config.algorithm) else None
     resolved = about.inner("resolved")
     return dict(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from experiments.methods import Colours
-from experiments.report.groups import Group, compared_values, format_value
+from experiments.report.groups import Group, compared_values, label_of
 from experiments.settings import FIELDS
 
 MOST = 8
@@ -79,8 +79,7 @@ def labels_of(groups: Sequence[Group]) -> dict[Group, str]:
         }
         for group in members:
             named = [name for name in FIELDS if name in varied or name in group.differences]
-            listed = ", ".join(f"{name}={format_value(values[group][name])}" for name in named if name in values[group])
-            labels[group] = group.method.title + (f" ({listed})" if listed else "")
+            labels[group] = label_of(group.method, {n: values[group][n] for n in named if n in values[group]})
     twice = {label for label, count in collections.Counter(labels.values()).items() if count > 1}
     return {
         group: label + (f", {group.rounds} rounds" if label in twice else "")

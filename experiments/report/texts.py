@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from experiments.compression import legend
 from experiments.methods import ELASTIC_NET, METHODS
 from experiments.presets import example_preset
 
@@ -72,8 +73,7 @@ NO_L1 = (
 PARETO = (
     "Accuracy at the end against megabytes sent. Filled points are on the front: no other sends less and is at "
     "least as accurate. Pale points are truncated runs, which are on no front. Circles: messages without loss; "
-    "squares: float16; diamonds: quantised; triangles: top-k, on their points if of one magnitude; crosses: another "
-    "aggregator."
+    f"{legend()}; crosses: another aggregator."
 )
 BARS = " Bars: standard deviation over seeds."
 NO_PARETO = "two settings on the same data and split, with accuracy and bytes"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from experiments.build import build_aggregation
+from experiments.aggregation import build_aggregation
 from experiments.bytes import ByteCounter, MessageMismatchError, flatten
 from experiments.experiment_config import ExperimentConfig
 from experiments.histogram import EDGES, count_magnitudes

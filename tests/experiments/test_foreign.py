@@ -11,7 +11,7 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,8 @@ import pytest
 
 from experiments.build import KEYWORDS, build_process, check_algorithm, describe_method
 from experiments.experiment_config import ExperimentConfig
-from experiments.foreign import call_with, load_function, parse_hyperparameters, title_of
+from experiments.foreign import call_with, hyperparameters_of, load_function, title_of
+from experiments.hyperparameters import parse_hyperparameters
 from experiments.loading import ASKED, check_task_of, split_of
 from experiments.report.groups import group_runs
 from experiments.report.read import find_runs
@@ -129,11 +130,15 @@ def build_by_default(f=3, g=None) -> None:
     """Without annotations."""
 
 
+def parse(function: Callable[..., Any], text: str) -> dict[str, Any]:
+    return parse_hyperparameters(text, hyperparameters_of(function, ["model"]), function.__name__)
+
+
 def test_hyperparameters_have_the_types_of_the_signature() -> None:
-    values = parse_hyperparameters(build, "a=3,b=2,c=true,d=7,e=0.1", ["model"])
+    values = parse(build, "a=3,b=2,c=true,d=7,e=0.1")
     assert values == {"a": 3, "b": 2.0, "c": True, "d": "7", "e": 0.1}
     assert [type(value) for value in values.values()] == [int, float, bool, str, float]
-    assert parse_hyperparameters(build_by_default, "f=4", []) == {"f": 4}
+    assert parse(build_by_default, "f=4") == {"f": 4, "g": None}
     assert call_with(build, {**values, "model": 1, "unknown": 2}) == {**values, "model": 1}
 
 
@@ -142,18 +147,18 @@ def test_hyperparameters_have_the_types_of_the_signature() -> None:
     [
         ("a=1,rho=2", "hyperparameter of build must be one of 'a', 'b', 'c', 'd', 'e', found 'rho'"),
         ("a=1,model=2", "found 'model'"),
-        ("a=1,b=much", "hyperparameter b of build must be of type float, found 'much'"),
-        ("a=1.5", "hyperparameter a of build must be of type int, found '1.5'"),
-        ("a=1,c=yes", "hyperparameter c of build must be of type bool, found 'yes'"),
+        ("a=1,b=much", "hyperparameter b of build must be a finite number, found 'much'"),
+        ("a=1.5", "hyperparameter a of build must be an integer, found '1.5'"),
+        ("a=1,c=yes", "hyperparameter c of build must be true or false, found 'yes'"),
         ("a=1,a=2", "gives 'a' twice"),
         ("b=1", "build needs 'a', which has no default"),
     ],
 )
 def test_hyperparameters_that_cannot_be(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        parse_hyperparameters(build, text, ["model"])
+        parse(build, text)
     with pytest.raises(ValueError, match="hyperparameter g of build_by_default cannot be given"):
-        parse_hyperparameters(build_by_default, "g=4", [])
+        parse(build_by_default, "g=4")
 
 
 @pytest.mark.parametrize(

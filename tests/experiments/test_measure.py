@@ -10,7 +10,8 @@ import tensorflow_federated as tff
 
 import tff_fen
 from experiments import columns
-from experiments.build import Aggregation, build_parts, build_process
+from experiments.aggregation import Aggregation
+from experiments.build import build_parts, build_process
 from experiments.experiment_config import ExperimentConfig
 from experiments.measure import Measure, build_rounds
 from experiments.methods import ALGORITHMS

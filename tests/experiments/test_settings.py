@@ -28,7 +28,7 @@ RESULTS = pathlib.Path(__file__).parents[2] / "results"
         (dict(l2=0.0), "l2 must be > 0 for algorithm 'fed_dyn'"),
         (dict(aggregator="dpp"), "aggregator must be one of 'mean', 'dp'"),
         (dict(top_k=0.1), "top_k=0.1 has no effect: it is for algorithm 'fed_avg'"),
-        (dict(top_k=1.1, algorithm="fed_avg"), r"top_k must be a share in \(0, 1\], found 1.1"),
+        (dict(top_k=1.1, algorithm="fed_avg"), "top_k must be a finite number > 0 and <= 1, found 1.1"),
         (dict(control_threshold=0.1), "control_threshold=0.1 has no effect: it is for algorithm 'scaffold'"),
         (dict(server_learning_rate=0.5), "server_learning_rate=0.5 has no effect"),
         (dict(dp_noise_multiplier=2.0), "dp_noise_multiplier=2.0 has no effect: it is for aggregator 'dp'"),
