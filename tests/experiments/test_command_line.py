@@ -190,7 +190,10 @@ def test_the_bar_has_the_accuracy_within_80_columns(name: str, end: str, monkeyp
         monkeypatch.setattr(sys, "stderr", terminal)
         with progress.Progress(name, 198, 200, 99_000_000, False) as bar:
             bar.show({"round": 199, "accuracy": 0.9421})
-        line = os.read(reading, 10_000).decode().split("\r")[-2].strip()
+        shown = ""
+        while not shown.endswith("\n"):  # a terminal hands over what was written in parts
+            shown += os.read(reading, 10_000).decode()
+        line = shown.split("\r")[-2].strip()
     os.close(reading)
     assert line.startswith(f"{name}: 199/200 |") and end in line and len(line) <= 80, line
 
