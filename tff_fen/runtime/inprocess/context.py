@@ -104,8 +104,10 @@ def create_inprocess_context(
     *,
     max_concurrent_clients: int | None = None,
     client_devices: Sequence[str] | None = None,
-    threads_per_client: int = 1,
+    threads_per_client: int | None = 1,
     gpu_memory_growth: bool = True,
+    clients_per_gpu: int = 1,
+    gpu_memory_mb: int | None = None,
 ) -> InProcessContext:
     """Returns a context that evaluates TFF computations in this process, with the installed TensorFlow.
 
@@ -115,22 +117,41 @@ def create_inprocess_context(
     with: results are the same, rounds of many small clients slower.
 
     Args:
-      max_concurrent_clients: clients computed at once; by default one per GPU if `client_devices`
+      max_concurrent_clients: clients computed at once; by default one per device if `client_devices`
         are GPUs, else the number of cores.
       client_devices: where clients compute, client i on device i modulo their number, as
         TensorFlow names them ("GPU:1"); by default all GPUs, or the CPU if there are none.
       threads_per_client: threads for one operation. With one, clients side by side do
-        not wait for each other inside each operation.
+        not wait for each other inside each operation. `None` takes the cores that are left
+        over if `max_concurrent_clients` are fewer than cores; another number may round otherwise.
       gpu_memory_growth: whether TensorFlow takes GPU memory as it needs it, rather than all.
+      clients_per_gpu: clients computed at once on each GPU, each on a logical GPU with a stream of
+        its own: one small client does not keep a GPU busy.
+      gpu_memory_mb: the memory of a GPU, in MB, that its logical GPUs share equally; needed with
+        `clients_per_gpu` > 1, and without effect else.
     """
+    cores = len(os.sched_getaffinity(0))
     if max_concurrent_clients is not None:
         check_integer("max_concurrent_clients", max_concurrent_clients, 1)
+    if threads_per_client is None:
+        threads_per_client = max(1, cores // (max_concurrent_clients or cores))
     check_integer("threads_per_client", threads_per_client, 1)
-    configure_tensorflow(threads_per_client, gpu_memory_growth)
+    check_integer("clients_per_gpu", clients_per_gpu, 1)
+    growth: bool | None = gpu_memory_growth
+    if clients_per_gpu > 1:
+        if gpu_memory_mb is None:
+            raise ValueError(
+                f"clients_per_gpu={clients_per_gpu} needs gpu_memory_mb, the memory of a GPU in MB that its clients "
+                "share: TensorFlow splits a GPU into parts of given sizes only. nvidia-smi shows what is free."
+            )
+        check_integer("gpu_memory_mb", gpu_memory_mb, clients_per_gpu)
+        devices.split("GPU", clients_per_gpu, gpu_memory_mb)
+        growth = None  # TensorFlow refuses it for parts of a GPU
+    configure_tensorflow(threads_per_client, growth)
     names = _client_devices(client_devices)
     if max_concurrent_clients is None:
         on_cpu = any(tf.DeviceSpec.from_string(device).device_type == "CPU" for device in names)
-        max_concurrent_clients = len(os.sched_getaffinity(0)) if on_cpu else len(names)
+        max_concurrent_clients = cores if on_cpu else len(names)
     return InProcessContext(ThreadedClientExecutor(max_concurrent_clients, names))
 
 
@@ -138,8 +159,10 @@ def set_inprocess_context(
     *,
     max_concurrent_clients: int | None = None,
     client_devices: Sequence[str] | None = None,
-    threads_per_client: int = 1,
+    threads_per_client: int | None = 1,
     gpu_memory_growth: bool = True,
+    clients_per_gpu: int = 1,
+    gpu_memory_mb: int | None = None,
 ) -> None:
     """Makes the context of `create_inprocess_context` TFF's default runtime."""
     context = create_inprocess_context(
@@ -147,16 +170,18 @@ def set_inprocess_context(
         client_devices=client_devices,
         threads_per_client=threads_per_client,
         gpu_memory_growth=gpu_memory_growth,
+        clients_per_gpu=clients_per_gpu,
+        gpu_memory_mb=gpu_memory_mb,
     )
     tff.framework.set_default_context(context)
 
 
-def configure_tensorflow(threads_per_client: int, gpu_memory_growth: bool, concurrent_ops: int = 0) -> None:
+def configure_tensorflow(threads_per_client: int, gpu_memory_growth: bool | None, concurrent_ops: int = 0) -> None:
     """Sets what can be set only before TensorFlow starts, or warns that it is too late.
 
     Args:
       threads_per_client: threads of an operation.
-      gpu_memory_growth: whether TensorFlow takes GPU memory as it needs it.
+      gpu_memory_growth: whether TensorFlow takes GPU memory as it needs it; `None` leaves it as it is.
       concurrent_ops: operations computed at once; 0 leaves it as it is, by default the number of cores.
     """
     try:
@@ -174,6 +199,8 @@ def configure_tensorflow(threads_per_client: int, gpu_memory_growth: bool, concu
         # Too late for this is too late for the above, which has warned.
         with contextlib.suppress(RuntimeError):
             tf.config.threading.set_inter_op_parallelism_threads(concurrent_ops)
+    if gpu_memory_growth is None:
+        return
     try:
         for gpu in tf.config.list_physical_devices("GPU"):
             tf.config.experimental.set_memory_growth(gpu, gpu_memory_growth)

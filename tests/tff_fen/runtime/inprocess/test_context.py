@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import gc
 import os
+import threading
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,9 @@ import tensorflow_federated as tff
 import tff_fen
 from tests.support import new_process, runtime_local
 from tests.support.runtime_suite import INT, create_context, evaluate_on, mapped, tensorflow
+from tff_fen.runtime.inprocess import context as context_module
 from tff_fen.runtime.inprocess.context import InProcessContext
+from tff_fen.runtime.inprocess.executors import ThreadedClientExecutor
 
 
 def test_executables_live_as_long_as_their_computations(installed: InProcessContext) -> None:
@@ -74,6 +77,9 @@ def test_names_what_nests_too_deeply(installed: InProcessContext) -> None:
         (dict(threads_per_client=1.5), TypeError, "threads_per_client must be an integer"),
         (dict(client_devices=["GPU:7"]), ValueError, r"client_devices must be .*'CPU:0'.*found \['GPU:7'\]"),
         (dict(client_devices=[]), ValueError, "client_devices must be a list of one or more"),
+        (dict(clients_per_gpu=0), ValueError, "clients_per_gpu must be an integer >= 1, found 0"),
+        (dict(clients_per_gpu=2), ValueError, "clients_per_gpu=2 needs gpu_memory_mb.*nvidia-smi"),
+        (dict(clients_per_gpu=2, gpu_memory_mb=1.5), TypeError, "gpu_memory_mb must be an integer"),
     ],
 )
 def test_rejects_settings(settings: dict[str, Any], error: type[Exception], message: str) -> None:
@@ -129,3 +135,67 @@ def test_what_is_set_before_tensorflow_starts() -> None:
         """
     )
     assert output.splitlines() == ["1", "9", "CPU:1 CPU:0 CPU:1", "1", "True", "ended"]
+
+
+def test_several_clients_per_device() -> None:
+    """Split CPUs stand in for split GPUs: as many clients at once as there are parts, and the same numbers."""
+    output = new_process.run_python(
+        """
+        import numpy as np, tensorflow as tf, tensorflow_federated as tff, tff_fen
+        from tff_fen.runtime import devices
+        from tests.support import runtime_graphs
+        from tests.tff_fen.runtime.passes import test_one_thread
+
+        devices.split("CPU", 3)
+        names = [device.name for device in tf.config.list_logical_devices()]
+        split = tff_fen.runtime.create_inprocess_context(client_devices=names)
+        whole = tff_fen.runtime.create_inprocess_context(client_devices=names[:1])
+        process = test_one_thread.fed_dyn("dense")
+        one, two = (test_one_thread.weights_after_rounds(process, context=context) for context in (whole, split))
+        print(*names, all(np.array_equal(a, b) for a, b in zip(one, two, strict=True)))
+        try:
+            devices.split("CPU", 2)
+        except RuntimeError as error:
+            print(error)
+        """
+    )
+    first, second = output.splitlines()
+    assert first == "/device:CPU:0 /device:CPU:1 /device:CPU:2 True"
+    assert "only before TensorFlow starts" in second
+
+
+def test_no_gpu_to_split() -> None:
+    with pytest.warns(RuntimeWarning, match="TensorFlow finds no GPU to split into 2"):
+        tff_fen.runtime.create_inprocess_context(clients_per_gpu=2, gpu_memory_mb=2000)
+
+
+@pytest.mark.parametrize(
+    ("clients", "expected"),
+    [(None, (64, 1)), (10, (10, 6)), (64, (64, 1)), (100, (100, 1))],
+    ids=["as many as cores", "fewer than cores", "cores", "more than cores"],
+)
+def test_threads_that_are_left_over(
+    clients: int | None, expected: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On 64 cores: a context for ten clients at once gives each six threads if it may choose."""
+    found: list[int] = []
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(64)))
+    monkeypatch.setattr(context_module, "configure_tensorflow", lambda threads, *_: found.append(threads))
+    context = tff_fen.runtime.create_inprocess_context(max_concurrent_clients=clients, threads_per_client=None)
+    assert (context._executor._threads, *found) == expected
+
+
+def test_no_more_threads_than_clients() -> None:
+    """A round of ten clients starts ten threads on 64 cores, so that more cores cannot slow it down."""
+    executor = ThreadedClientExecutor(64)
+    barrier = threading.Barrier(10)
+
+    class Meeting:
+        block = None
+        scope: dict[str, Any] = {}  # noqa: RUF012
+
+        def __call__(self, argument: Any = ()) -> Any:
+            barrier.wait(timeout=20)  # all ten are at work at once
+            return threading.get_ident()
+
+    assert len({*executor.run(Meeting(), list(range(10)))}) == len(executor._pool._threads) == 10
