@@ -10,6 +10,8 @@ STUDIES := experiments/studies
 # What make run trains without ARGS, and where its report goes: the paper's six methods, on digits.
 DEMO := --flagfile=$(STUDIES)/demo.flags
 DEMO_REPORT := out/digits/report
+# With GPU=1, make venv installs what TensorFlow needs for NVIDIA GPUs, too.
+GPU ?=
 # What make notebook opens.
 NOTEBOOK ?= docs/quickstart.ipynb
 # What make bench measures: the name of a module in benchmarks/.
@@ -32,13 +34,14 @@ PY := .venv/bin/python
 REAP := $(PY) tools/reap.py $(PY)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run notebook test test-long lint lock lock-check audit bench paper paper-mnist paper-seeds paper-baselines clean
+.PHONY: help venv run notebook test test-long lint lock lock-check audit bench gpu-check paper paper-mnist paper-seeds paper-baselines clean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
 
-venv: ## Build .venv from requirements.txt (PYTHON=... names the interpreter)
-	@PYTHON="$(PYTHON)" exec tools/install.sh
+venv: ## Build .venv from requirements.txt (PYTHON=... names the interpreter; GPU=1 adds NVIDIA's libraries)
+	@PYTHON="$(PYTHON)" tools/install.sh
+	@[ -z "$(GPU)" ] || exec tools/gpu.sh
 
 run: venv ## Compare the paper's six methods on digits, or run any experiment: make run ARGS="--preset=..."
 ifneq ($(ARGS),)
@@ -79,6 +82,9 @@ audit: ## Check the locked versions against what is publicly known about them (p
 
 bench: venv ## Measure: make bench NAME=local_training, codec, store, accounting, long_run, ...
 	@exec $(REAP) -m benchmarks.$(NAME) $(ARGS)
+
+gpu-check: venv ## Compare the GPUs of this machine with its CPU, and print a verdict; says so where there is none
+	@exec $(REAP) -m benchmarks.gpu_check $(ARGS)
 
 paper: venv ## The paper's experiments on a data set: make paper TASK=cifar10 METHODS="NAME NAME" ROUNDS=10
 	@$(REAP) run_experiment.py --output=$(PAPER) $(if $(ROUNDS),--rounds=$(ROUNDS)) \

@@ -18,10 +18,15 @@ def test_every_pin_has_a_hash_and_nothing_else_has() -> None:
     assert pins.keys() >= lock.SOURCES
 
 
-def test_every_pin_of_the_notebooks_environment_has_a_hash() -> None:
-    pins = lock.read_pins(lock.NOTEBOOK_REQUIREMENTS.read_text())
-    assert "notebook" in pins and len(pins) > 50
-    assert lock.hash_findings(pins, lock.NOTEBOOK_HASHES.read_text(), "") == []
+@pytest.mark.parametrize(
+    ("requirements", "name", "least"),
+    [(lock.NOTEBOOK_REQUIREMENTS, "notebook", 50), (lock.GPU_REQUIREMENTS, "nvidia-cudnn-cu11", 10)],
+    ids=["notebook", "gpu"],
+)
+def test_every_pin_beside_the_lock_has_a_hash(requirements: pathlib.Path, name: str, least: int) -> None:
+    pins = lock.read_pins(requirements.read_text())
+    assert name in pins and len(pins) >= least
+    assert lock.hash_findings(pins, requirements.with_suffix(".lock").read_text(), "") == []
 
 
 def test_what_is_wrong_with_hashes_is_named() -> None:

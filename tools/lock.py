@@ -6,7 +6,7 @@ and that pip finds them and what they need (where the registry gives no metadata
 pip cannot resolve this project's requirements (see requirements.txt), so nothing but this file notices a missing, a
 superfluous or a clashing pin. It walks the metadata of the installed packages, from the direct dependencies on. `write`
 also writes requirements.lock, which is what is installed: the same pins, each with the SHA-256 of its files; pip is
-asked for those of pins that are not in there yet. requirements-notebook.txt has its requirements-notebook.lock. The
+asked for those of pins that are not in there yet. requirements-notebook.txt and requirements-gpu.txt have theirs. The
 direct dependencies, above the line `MARKER`, are written by hand; everything below it is written by `write`.
 """
 
@@ -26,8 +26,9 @@ REQUIREMENTS = Path(__file__).resolve().parent.parent / "requirements.txt"
 HASHES = REQUIREMENTS.with_suffix(".lock")
 # Jupyter's own environment; see tools/notebook.sh.
 NOTEBOOK_REQUIREMENTS = REQUIREMENTS.with_name("requirements-notebook.txt")
-NOTEBOOK_HASHES = NOTEBOOK_REQUIREMENTS.with_suffix(".lock")
 GPU_REQUIREMENTS = REQUIREMENTS.with_name("requirements-gpu.txt")
+# What is pinned by hand beside requirements.txt; each has a file of hashes.
+EXTRA_REQUIREMENTS = (NOTEBOOK_REQUIREMENTS, GPU_REQUIREMENTS)
 # What TensorFlow asks for on GPUs and can do without; see requirements-gpu.txt.
 GPU_OMITTED = {"tensorrt"}
 MARKER = "# ===== Everything below is written by `make lock` ====="
@@ -241,7 +242,8 @@ def check() -> None:
     """Prints what is wrong with the lock, or that all is well."""
     lock = read_lock()
     found = findings(lock)
-    for pins, file in ((lock.pins, HASHES), (read_pins(NOTEBOOK_REQUIREMENTS.read_text()), NOTEBOOK_HASHES)):
+    extra = [(read_pins(file.read_text()), file.with_suffix(".lock")) for file in EXTRA_REQUIREMENTS]
+    for pins, file in ((lock.pins, HASHES), *extra):
         found += hash_findings(pins, file.read_text() if file.exists() else "", file.name)
     if found:
         raise LockError("\n".join(found))
@@ -278,7 +280,8 @@ def write() -> None:
         REQUIREMENTS.write_text(text)
         print("requirements.txt is written anew")
     write_hashes(read_lock().pins, HASHES)
-    write_hashes(read_pins(NOTEBOOK_REQUIREMENTS.read_text()), NOTEBOOK_HASHES)
+    for file in EXTRA_REQUIREMENTS:
+        write_hashes(read_pins(file.read_text()), file.with_suffix(".lock"))
 
 
 def check_gpu() -> None:

@@ -179,10 +179,12 @@ def test_threads_that_are_left_over(
 ) -> None:
     """On 64 cores: a context for ten clients at once gives each six threads if it may choose."""
     found: list[int] = []
+    monkeypatch.setattr(context_module, "ThreadedClientExecutor", lambda clients, names: found.append(clients))
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(64)))
     monkeypatch.setattr(context_module, "configure_tensorflow", lambda threads, *_: found.append(threads))
-    context = tff_fen.runtime.create_inprocess_context(max_concurrent_clients=clients, threads_per_client=None)
-    assert (context._executor._threads, *found) == expected
+    tff_fen.runtime.create_inprocess_context(max_concurrent_clients=clients, threads_per_client=None)
+    threads, at_once = found
+    assert (at_once, threads) == expected
 
 
 def test_no_more_threads_than_clients() -> None:
