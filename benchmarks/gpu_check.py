@@ -3,7 +3,7 @@
     make gpu-check                                  (python -m benchmarks.gpu_check [--rounds=5])
 
 Prints a verdict that can be pasted into a report: the machine, the largest difference between models after two rounds
-of Algorithm 3 on the CPU and on the GPUs, times of the rounds taken in turns, and the runtime's own tests on this
+of FedDyn on the CPU and on the GPUs, times of Algorithm 3's rounds taken in turns, and the runtime's own tests on this
 machine. Without a GPU it says so, and ends. The exit code is 1 if something differs or a test fails.
 """
 
@@ -29,6 +29,8 @@ from tff_fen.runtime.inprocess.executors import ThreadedClientExecutor
 _TESTS = flags.DEFINE_bool("tests", True, "Run the runtime's own tests, too.")
 # What the tests of the runtime are run from; on a machine with GPUs clients compute there by default.
 _SUITE = ("tests/tff_fen/runtime/inprocess", "tests/tff_fen/runtime/test_gpu_kernels.py")
+# No threshold and no l1, whose jumps would make much of an element that differs in its last bit.
+_PENALTIES = tff_fen.ElasticNet(l2=1e-2)
 # Few steps: longer training amplifies rounding, by which GPUs differ (docs/limits.md).
 _EXAMPLES = 60
 _BOUND = 1e-4
@@ -74,9 +76,7 @@ def compare(workload: runtimes.Workload, devices: Sequence[str], *, on_gpus: boo
         "cpu": InProcessContext(ThreadedClientExecutor(len(os.sched_getaffinity(0)), ["/device:CPU:0"]), False),
         "gpu": InProcessContext(ThreadedClientExecutor(len(devices), devices), on_gpus),
     }
-    process = tff_fen.build_fed_dyn(
-        workload.model(), runtimes.ELASTIC_NET, workload.training, num_clients=len(workload.clients)
-    )
+    process = tff_fen.build_fed_dyn(workload.model(), _PENALTIES, workload.training, num_clients=len(workload.clients))
     models = {
         name: runtimes.on(context, lambda: lambda: _weights_after(process, workload, rounds=2))()
         for name, context in contexts.items()
@@ -115,7 +115,7 @@ def describe_machine(gpus: Sequence[Any]) -> str:
 
 def report(machine: str, findings: Mapping[str, Finding], tests: str | None) -> tuple[str, bool]:
     """Returns the verdict, and whether all is well; `tests` is the last line of the tests."""
-    lines = [machine, "", f"{'Algorithm 3':12} {'difference':>10} {'CPU ms':>8} {'GPU ms':>8} {'times faster':>12}"]
+    lines = [machine, "", f"{'':12} {'difference':>10} {'CPU ms':>8} {'GPU ms':>8} {'times faster':>12}"]
     for name, found in findings.items():
         mark = "" if found.is_sound else f"   more than {_BOUND:g}"
         lines.append(
