@@ -65,6 +65,7 @@ class ExperimentConfig(Settings):
             clip_norm=self.clip_norm,
             seed=self.seed,
             augment=augment,
+            xla=self.xla,
         )
 
     def codec(self) -> Codec | None:
@@ -174,6 +175,10 @@ _CLASHES: tuple[tuple[Callable[[ExperimentConfig], bool], str], ...] = (
         lambda c: c.per_client_metrics and not c.measures_clients,
         "per_client_metrics=True writes what aggregator={aggregator!r} hides of single clients. Unset it, or set "
         "--client_measurements=on if this is a simulation that may see it.",
+    ),
+    (
+        lambda c: c.xla and c.augment != "none",
+        "xla=True does not go with augment={augment!r}: XLA draws other random numbers. Set --augment=none or --noxla.",
     ),
     (
         lambda c: c.aggregator == "dp" and c.dp_delta >= 1.0,

@@ -78,6 +78,9 @@ class Settings:
     batch_size: int | None = _field("training", None, "Examples per step.", int, low=1, high=_MOST)
     weight_decay: float = _field("training", 0.0, "Of the local steps.", float, low=0.0)
     clip_norm: float | None = _field("training", None, "Bound of a step's gradient norm.", float, above=0.0)
+    xla: bool = _field(
+        "training", False, "Compile the local loop by XLA, for GPUs; rounds otherwise than without.", bool
+    )
     evaluate_every: int = _field(
         "training", 1, "Rounds between evaluations on the test set; the last one counts.", int, low=1
     )

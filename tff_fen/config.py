@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from tff_fen.checks import check_integer, check_name, check_number
+from tff_fen.checks import check_integer, check_name, check_number, check_type
 
 L1_STEPS: tuple[str, ...] = ("subgradient", "proximal")
 
@@ -62,6 +62,9 @@ class LocalTraining:
         before its step; `None` for none. It draws from `key`, int32[2], alone, as with
         `tf.random.stateless_uniform`; a batch's key is a pure function of (seed, round,
         client, epoch) and of its place in the epoch. Needs a `batch_size`.
+      xla: whether XLA compiles the loop over an epoch's full minibatches, for GPUs, where it
+        makes a few kernels of a step's fifty. It rounds otherwise, and compiles anew for
+        clients of twice as many examples. Needs a `batch_size`, and no `augment`.
     """
 
     learning_rate: float
@@ -72,6 +75,7 @@ class LocalTraining:
     clip_norm: float | None = None
     seed: int = 0
     augment: Callable[[Any, Any], Any] | None = None
+    xla: bool = False
 
     def __post_init__(self) -> None:
         check_number("LocalTraining.learning_rate", self.learning_rate, 0.0, open_low=True)
@@ -85,6 +89,17 @@ class LocalTraining:
         check_integer("LocalTraining.seed", self.seed, 0, 2**31 - 1)
         if self.augment is not None:
             _check_augment(self.augment, self.batch_size)
+        check_type("LocalTraining.xla", self.xla, bool, "True compiles the local loop, False does not.")
+        if self.xla and self.batch_size is None:
+            raise ValueError(
+                "LocalTraining.xla needs a batch_size, found None: XLA compiles for minibatches of a known size. Set "
+                "batch_size."
+            )
+        if self.xla and self.augment is not None:
+            raise ValueError(
+                f"LocalTraining.xla does not go with augment={self.augment!r}: from one key XLA draws other random "
+                "numbers than TensorFlow, and results would depend on xla. Unset one of them."
+            )
 
 
 def _check_augment(augment: Any, batch_size: int | None) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tff_fen import graph_marks
 from tff_fen.checks import check_type
 
 
@@ -23,7 +24,8 @@ class FusedLSTM(tf.keras.layers.RNN):
     """`tf.keras.layers.RNN` of an `LSTMCell`, in one operation where TensorFlow has it, else in Keras's loop.
 
     The operation knows tanh and sigmoid, float32, and sequences of one length. So Keras's loop computes a mask, an
-    initial state, dropout, other activations or types, `stateful`, `unroll`, ragged tensors and cells of other classes.
+    initial state, dropout, other activations or types, `stateful`, `unroll`, ragged tensors and cells of other classes,
+    and whatever XLA compiles, which does not know the operation.
     """
 
     def call(
@@ -79,7 +81,7 @@ def fuse_lstm(keras_model: tf.keras.Model) -> tf.keras.Model:
 
 
 def _is_fusable(inputs: Any) -> bool:
-    return isinstance(inputs, tf.Tensor) and inputs.dtype == tf.float32
+    return isinstance(inputs, tf.Tensor) and inputs.dtype == tf.float32 and not graph_marks.is_for_xla()
 
 
 def _is_lstm(layer: tf.keras.layers.Layer) -> bool:

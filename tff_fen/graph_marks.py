@@ -12,13 +12,16 @@ other module knows these names.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+import contextvars
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 _ELEMENTWISE = "tff_fen_elementwise"
 _LOOP = "tff_fen_loop"
+_FOR_XLA = contextvars.ContextVar("tff_fen_for_xla", default=False)
 # What TensorFlow calls the arguments that are the same for all elements; `_1`, `_2` and so on follow.
 _SCALARS = "scalars"
 
@@ -50,6 +53,8 @@ def map_tensors(
     def apply(columns: Sequence[Tensors], scalars: Tensors) -> list[tuple[tf.Tensor, ...]]:
         return list(zip(*(function(*scalars, *tensors) for tensors in zip(*columns, strict=True)), strict=True))
 
+    if is_for_xla():
+        return apply(columns, scalars)
     call = _mark(apply, _ELEMENTWISE)
     arguments = [tuple(column) for column in columns], list(scalars)
     captured = call.get_concrete_function(*arguments).captured_inputs
@@ -61,6 +66,21 @@ def map_tensors(
 def mark_loop(loop: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Returns `loop`, a function of what the loop carries, as one that runtimes know for a client's training loop."""
     return _mark(loop, _LOOP)
+
+
+@contextlib.contextmanager
+def for_xla() -> Iterator[None]:
+    """Builds a graph that XLA compiles, which knows TensorFlow's own operations alone: nothing is marked."""
+    token = _FOR_XLA.set(True)
+    try:
+        yield
+    finally:
+        _FOR_XLA.reset(token)
+
+
+def is_for_xla() -> bool:
+    """Whether the graph that is built is one that XLA compiles."""
+    return _FOR_XLA.get()
 
 
 def is_elementwise(function_name: str) -> bool:

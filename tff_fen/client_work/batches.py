@@ -1,19 +1,21 @@
 """A client's data as a fold over batches: `fold(step, carry)` runs `carry = step(carry, batch)` over a round's batches.
 
 Two kinds, chosen by `LocalTraining.batch_size`: the data set's own batches, or
-shuffled minibatches taken from tensors, which keeps tf.data out of the inner loop.
-Both trace once for clients of any size.
+shuffled minibatches taken from tensors, which keeps tf.data out of the inner loop;
+these XLA can compile. All trace once for clients of any size.
 """
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable
 from typing import Any, Protocol
 
 import tensorflow as tf
 
 from tff_fen.dataset_loop import Step, fold_dataset
-from tff_fen.graph_marks import mark_loop
+from tff_fen.graph_marks import for_xla, mark_loop
 
 RNG_ALGORITHM = "philox"
 """One generator on every device and runtime: the bits of a shuffle are part of a result."""
@@ -77,10 +79,7 @@ class ShuffledMinibatches:
             def take_batch(i: tf.Tensor, carry: Any) -> tuple[tf.Tensor, Any]:
                 # Slicing clamps at the end, so the last batch is the partial one.
                 rows = order[i * self._batch_size : (i + 1) * self._batch_size]
-                batch = tf.nest.map_structure(lambda x: tf.gather(x, rows), self._examples)
-                if self._augment is not None:
-                    batch = self._augment(batch, augmentation_key(self._seed, epoch, i))
-                return i + 1, step(carry, batch)
+                return i + 1, step(carry, self._batch(self._examples, rows, epoch, i))
 
             _, carry = tf.while_loop(lambda i, _: i < steps_per_epoch, take_batch, (0, carry), parallel_iterations=1)
             return epoch + 1, carry
@@ -91,6 +90,61 @@ class ShuffledMinibatches:
             return carry
 
         return take_epochs(carry)
+
+    def _batch(self, examples: Any, rows: tf.Tensor, epoch: tf.Tensor, i: tf.Tensor) -> Any:
+        batch = tf.nest.map_structure(lambda x: tf.gather(x, rows), examples)
+        return batch if self._augment is None else self._augment(batch, augmentation_key(self._seed, epoch, i))
+
+
+class CompiledMinibatches(ShuffledMinibatches):
+    """The same minibatches; XLA compiles the loop over the full ones of an epoch.
+
+    XLA compiles for known sizes, once for each. So rows are padded until there are a power of two of minibatches, which
+    bounds how often it compiles, and the last minibatch of an epoch, where it is not full, has TensorFlow's operations.
+    There is no augmentation: from one key XLA draws other random numbers than TensorFlow.
+    """
+
+    def fold(self, step: Step, carry: Any) -> Any:
+        n = tf.shape(tf.nest.flatten(self._examples)[0])[0]
+        full, rest = n // self._batch_size, n % self._batch_size
+        missing = self._batch_size * _power_of_two(-(-n // self._batch_size)) - n
+        padded = tf.nest.map_structure(lambda x: _pad(x, missing), self._examples)
+
+        @functools.partial(tf.function, jit_compile=True, autograph=False)
+        def take_full(examples: Any, order: tf.Tensor, full: tf.Tensor, epoch: tf.Tensor, carry: Any) -> Any:
+            places = tf.range(self._batch_size)
+
+            def take_batch(i: tf.Tensor, carry: Any) -> tuple[tf.Tensor, Any]:
+                rows = tf.gather(order, i * self._batch_size + places)
+                return i + 1, step(carry, self._batch(examples, rows, epoch, i))
+
+            with for_xla():
+                _, carry = tf.while_loop(lambda i, _: i < full, take_batch, (0, carry), parallel_iterations=1)
+            return carry
+
+        def take_epoch(epoch: tf.Tensor, carry: Any) -> tuple[tf.Tensor, Any]:
+            order = epoch_order(self._seed, epoch, n)
+            carry = take_full(padded, _pad(order, missing), full, epoch, carry)
+
+            def take_rest() -> Any:
+                return step(carry, self._batch(self._examples, order[full * self._batch_size :], epoch, full))
+
+            return epoch + 1, tf.cond(rest > 0, take_rest, lambda: carry)
+
+        _, carry = tf.while_loop(lambda e, _: e < self._epochs, take_epoch, (0, carry), parallel_iterations=1)
+        return carry
+
+
+def _pad(x: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+    """Appends rows of zeros, which nothing reads."""
+    padded = tf.concat([x, tf.zeros(tf.concat([[rows], tf.shape(x)[1:]], 0), x.dtype)], 0)
+    return tf.ensure_shape(padded, [None, *x.shape[1:]])
+
+
+def _power_of_two(number: tf.Tensor) -> tf.Tensor:
+    """The least power of two that is at least `number`, int32 and >= 0; 1 for 0."""
+    exponent = tf.math.ceil(tf.math.log(tf.cast(tf.maximum(number, 1), tf.float64)) / math.log(2.0) - 1e-9)
+    return tf.bitwise.left_shift(1, tf.cast(exponent, tf.int32))
 
 
 def shuffle_seed(seed: int, round_number: tf.Tensor, client_key: tf.Tensor) -> tf.Tensor:

@@ -171,4 +171,5 @@ class Trainer(NamedTuple):
         examples = batches.load_examples(dataset)
         key = batches.digest(examples) if client_id is None else client_id
         seed = batches.shuffle_seed(settings.seed, round_number, key)
-        return batches.ShuffledMinibatches(examples, settings.epochs, settings.batch_size, seed, settings.augment)
+        minibatches = batches.CompiledMinibatches if settings.xla else batches.ShuffledMinibatches
+        return minibatches(examples, settings.epochs, settings.batch_size, seed, settings.augment)
