@@ -89,7 +89,7 @@ def refuses(call: Callable[[], Any]) -> bool:
 @pytest.mark.parametrize("kind", [ElasticNet, LocalTraining])
 def test_ranges_are_the_librarys(kind: type) -> None:
     """They are written twice: the settings' must be told before TensorFlow is imported."""
-    usual: dict[str, Any] = {} if kind is ElasticNet else {"learning_rate": 0.1}
+    usual: dict[str, Any] = {} if kind is ElasticNet else {"learning_rate": 0.1, "batch_size": 4}
     fields = [field.name for field in dataclasses.fields(kind) if field.name in FIELDS and field.name != "augment"]
     assert len(fields) >= 4  # an augmentation is a name here and a function there
     probes = [-1, -1e-9, 0, 0.0, 1e-9, 1, 1.5, 2**31 - 1, 2**31, float("nan"), float("inf"), True, "proximal", "much"]
