@@ -18,10 +18,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments import clients, columns
+from experiments.listing import TASKS
 from experiments.methods import ALGORITHMS, Method, is_foreign, method_of
 from experiments.presets import example_preset
-from experiments.report.stored import AGAIN, ReportError, Values, check_range, check_text, read_json, read_table
-from experiments.settings import AGGREGATORS, FIELDS, SAMPLINGS, Settings, parse_sampling
+from experiments.report.stored import AGAIN, ReportError, Values, check_range, check_text, read_json, read_table, shown
+from experiments.settings import AGGREGATORS, FIELDS, SAMPLINGS, Settings, check_name, parse_sampling
 from experiments.summary import summarize, untimed_seconds
 
 _NAME, _PLACE = r"[\w.]{1,100}", r"[\w.]{1,100}(:[\w.]{1,100})?"
@@ -31,6 +32,9 @@ _PATTERNS = {
     "also_count": r"[\w.:,+-]*",
 }  # fmt: skip
 _CHOICES = {"aggregator": AGGREGATORS, "l1_step": ("subgradient", "proximal")}
+# Of the tasks of `tasks.registry`, which imports TensorFlow; a test holds these to what it takes.
+_SPLITS = r"iid|natural|shards(:[1-9]\d{0,8})?|dirichlet:\d+(\.\d*)?([eE][+-]?\d{1,3})?"
+_RANGES = {"num_clients": (1, 10_000_000), "alpha": (0, 1e6), "beta": (0, 1e6)}
 _NEEDED = (columns.ROUND.name, columns.ACCURACY.name)
 # A user's own algorithm need not measure its messages or give them back to be counted.
 _OF_OURS = (
@@ -249,6 +253,13 @@ def _read_config(about: Values) -> dict[str, Any]:
         raise ValueError(
             f"algorithm must be one of {', '.join(ALGORITHMS)} or MODULE:FUNCTION, {config.algorithm!r} found"
         )
+    if not is_foreign(config.task):
+        check_name("task", config.task, TASKS)
+        if config.split is not None:
+            check_text("split", config.split, _SPLITS)
+        for name, (low, high) in _RANGES.items():
+            if (value := getattr(config, name)) is not None and not low <= value <= high:
+                raise ValueError(f"{name} must be from {low} to {high:g}, found {shown(value)}")
     if config.uplink is not None and not 0 < float(config.uplink.partition(":")[2] or 1) < math.inf:
         raise ValueError(f"uplink must have a step > 0, found {config.uplink!r}")
     kind, amount = parse_sampling(config.sampling)
