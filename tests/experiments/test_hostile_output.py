@@ -14,7 +14,9 @@ from experiments.experiment_config import ExperimentConfig
 from experiments.files import UnreadableFileError
 from experiments.histogram import EDGES
 from experiments.output import Folder
+from experiments.plan import PlannedRun
 from experiments.releases import Releases
+from experiments.run import run_all
 from tests.support.experiments import Experiments
 from tff_fen.program.records import Record
 
@@ -83,6 +85,16 @@ def test_a_store_elsewhere_is_refused(tmp_path: pathlib.Path) -> None:
     (tmp_path / "folder" / "store").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(UnreadableFileError, match="store is a symbolic link, which is not followed"):
         Folder(tmp_path / "folder")
+    assert not [*(tmp_path / "elsewhere").iterdir()]
+
+
+def test_a_run_of_a_grid_elsewhere_is_refused(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "one").symlink_to(tmp_path / "elsewhere")
+    runs = [PlannedRun(name, ExperimentConfig(l2=0.1), {"preset": None, "assumed": []}) for name in ("one", "two")]
+    with pytest.raises(SystemExit, match="out/one is a symbolic link, which is not followed"):
+        run_all(runs, str(tmp_path / "out"), quiet=True)
     assert not [*(tmp_path / "elsewhere").iterdir()]
 
 
