@@ -135,18 +135,22 @@ class Run:
     @property
     def dense_bytes(self) -> int:
         """What they would have sent with every element as float32."""
-        return 4 * self.summary["dense_elements"]
+        return 4 * self.dense_elements
+
+    @property
+    def dense_elements(self) -> int:
+        """Elements of all messages; 0 if they were not measured."""
+        return self.summary.get("dense_elements", 0)
 
     @property
     def non_zeros(self) -> float:
         """Elements sent that are not zero, of all messages; NaN if they were not measured."""
-        measured = columns.NON_ZEROS.messages(self.table) or not self.summary["participants"]
-        return self.summary["non_zeros"] if measured else float("nan")
+        return self.summary.get("non_zeros", float("nan"))
 
     @property
     def non_zero_share(self) -> float:
         """Of all elements of all messages; NaN if they were not measured."""
-        return self.non_zeros / max(self.summary["dense_elements"], 1)
+        return self.non_zeros / max(self.dense_elements, 1)
 
     @property
     def measures_clients(self) -> bool:
