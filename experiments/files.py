@@ -10,7 +10,7 @@ import stat
 import tempfile
 
 
-class UnreadableFileError(Exception):
+class UnreadableFileError(OSError):
     """A file that is not there, or that is not read; the message names it and says why."""
 
 
@@ -38,32 +38,38 @@ def remove_unfinished(folder: pathlib.Path) -> None:
         left.unlink(missing_ok=True)
 
 
-def read_regular(path: pathlib.Path, most: int) -> bytes:
-    """Returns the content of a plain file of at most so many bytes; never waits, and follows no link at the end.
+def open_regular(path: pathlib.Path, flags: int) -> int:
+    """Opens a plain file and returns its descriptor; never waits, and follows no link at the end.
+
+    The store has the same for its own files: a report, which reads by this, does without the library.
 
     Raises:
       UnreadableFileError: for anything else.
     """
     try:
-        # O_NONBLOCK: opening a pipe would wait for somebody to write into it.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        # O_NONBLOCK: opening a pipe would wait for somebody at its other end.
+        descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
     except FileNotFoundError as error:
         raise UnreadableFileError(f"{path} is missing") from error
     except OSError as error:
         what = "is a symbolic link, which is not followed" if path.is_symlink() else f"cannot be read: {error.strerror}"
         raise UnreadableFileError(f"{path} {what}") from error
-    try:
-        about = os.fstat(descriptor)
-        if not stat.S_ISREG(about.st_mode):
-            raise UnreadableFileError(f"{path} is no plain file")
-        if about.st_size > most:
-            raise UnreadableFileError(f"{path} has {about.st_size:,} bytes, more than {most:,}")
-        with os.fdopen(descriptor, "rb", closefd=False) as file:
-            content = file.read(most + 1)
-    except OSError as error:
-        raise UnreadableFileError(f"{path} cannot be read: {error.strerror}") from error
-    finally:
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
+        raise UnreadableFileError(f"{path} is no plain file")
+    return descriptor
+
+
+def read_regular(path: pathlib.Path, most: int) -> bytes:
+    """Returns the content of a plain file of at most so many bytes; as for the rest see `open_regular`."""
+    with os.fdopen(open_regular(path, os.O_RDONLY), "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > most:
+            raise UnreadableFileError(f"{path} has {size:,} bytes, more than {most:,}")
+        try:
+            content = file.read(most + 1)
+        except OSError as error:
+            raise UnreadableFileError(f"{path} cannot be read: {error.strerror}") from error
     if len(content) > most:  # it grew meanwhile
         raise UnreadableFileError(f"{path} has more than {most:,} bytes")
     return content

@@ -20,10 +20,11 @@ import asyncio
 import csv
 import io
 import json
+import os
 import pathlib
 import subprocess
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -32,11 +33,13 @@ import tensorflow_federated as tff
 from absl import logging
 
 from experiments.columns import HISTOGRAM, ROUND
-from experiments.files import remove_unfinished, write_whole
+from experiments.files import UnreadableFileError, open_regular, read_regular, remove_unfinished, write_whole
 from experiments.histogram import format_updates
 from experiments.numerics import describe_numerics, describe_versions, find_differences
 from experiments.settings import Settings
 from tff_fen.program.records import Record
+
+_MOST = 2**32  # bytes of a file that is read
 
 
 class ConfigMismatchError(Exception):
@@ -48,6 +51,8 @@ class Folder:
 
     def __init__(self, path: pathlib.Path) -> None:
         self.path = path
+        if self.store.is_symlink():
+            raise UnreadableFileError(f"{self.store} is a symbolic link, which is not followed")
         self._events: tff.program.TensorBoardReleaseManager | None = None
         self._columns: list[str] = []
 
@@ -134,7 +139,7 @@ class Folder:
             )
         if different:
             logging.warning("%s goes on with other numerics, as allowed; bits may differ:\n%s", self.path, lines)
-        changes = self._read("config.json").get("numerics_changed", [])
+        changes = _well_formed(self._read("config.json").get("numerics_changed"))
         values = {name: value for name, (_, value) in different.items()}
         if values != (changes[-1]["values"] if changes else {}):
             changes = [*changes, {"after_round": done, "values": values}]
@@ -158,12 +163,11 @@ class Folder:
         file = self.path / "metrics.csv"
         new = [name for name in record.row if name not in self._columns]
         if new:
-            with file.open(newline="") as lines:
-                rows = list(csv.DictReader(lines))
+            rows = list(self._stored_rows())
             self._columns += new
             write_whole(file, _format_rows(self._columns, [*rows, record.row], header=True).encode())
         else:
-            with file.open("a", newline="") as lines:
+            with open(open_regular(file, os.O_WRONLY | os.O_APPEND), "a", newline="") as lines:
                 lines.write(_format_rows(self._columns, [record.row], header=False))
         self._release(record.row)
 
@@ -173,16 +177,18 @@ class Folder:
 
     def _read(self, name: str) -> dict[str, Any]:
         try:
-            found = json.loads((self.path / name).read_text())
-        except (OSError, ValueError):
+            found = json.loads(read_regular(self.path / name, _MOST))
+        except (OSError, ValueError, RecursionError):
             return {}
         return found if isinstance(found, dict) else {}
+
+    def _stored_rows(self) -> Iterator[dict[str, Any]]:
+        return csv.DictReader(io.StringIO(read_regular(self.path / "metrics.csv", _MOST).decode(), newline=""))
 
     def _warn_if_ahead(self, done: int) -> None:
         """Warns if `metrics.csv`, which follows the store, holds rounds that the store does not."""
         try:
-            with (self.path / "metrics.csv").open(newline="") as lines:
-                known = sum(1 for _ in csv.DictReader(lines))
+            known = sum(1 for _ in self._stored_rows())
         except (OSError, ValueError, csv.Error):
             return
         if known > done:
@@ -214,6 +220,12 @@ class Folder:
             loop.run_until_complete(self._events.release(values, key=row[ROUND.name]))
         finally:
             loop.close()
+
+
+def _well_formed(changes: Any) -> list[dict[str, Any]]:
+    """The changes of numerics that a file lists, as far as they are of this program's making."""
+    listed = changes if isinstance(changes, list) else []
+    return [change for change in listed if isinstance(change, dict) and "values" in change]
 
 
 def _format_rows(columns: list[str], rows: list[dict[str, Any]], header: bool) -> str:

@@ -55,14 +55,15 @@ class Progress:
             )
         accuracy = columns.best_accuracy(row)
         text = f"{accuracy:.2%}" if accuracy is not None else "-"
-        self._bar.set_postfix_str(f"accuracy {text}, {self._bytes / 1e6:.2f} MB", refresh=False)
+        sent = f"{self._bytes / 1e6:.2f} MB" if any(map(columns.is_sent, row)) else "-"
+        self._bar.set_postfix_str(f"accuracy {text}, {sent}", refresh=False)
         self._bar.update()
         if self._lines and (time.monotonic() >= self._next or number == self._rounds):
             self._next = time.monotonic() + _SECONDS_BETWEEN_LINES
             loss = row.get(columns.LOSS.name)
             say(
                 f"{self._name}: round {number}/{self._rounds} accuracy {text} "
-                f"loss {'-' if loss is None else f'{loss:.4f}'} sent {self._bytes / 1e6:.2f} MB"
+                f"loss {'-' if loss is None else f'{loss:.4f}'} sent {sent}"
             )
 
 
@@ -115,10 +116,10 @@ def print_table(results: Mapping[str, Mapping[str, Any]]) -> None:
             continue
         accuracy = columns.best_accuracy(result)
         sent = columns.bytes_sent(result)
-        dense = result["dense_elements"]
-        ratios = ((dense, result["non_zeros"]), (4 * dense, sent))
+        dense, count = result.get("dense_elements"), result.get("non_zeros")
+        ratios = ((dense, count), (4 * (dense or 0), sent))
         fewer = [f"{a / b:.2f}" if a and b else "-" for a, b in ratios]
-        non_zeros = f"{result['non_zeros']:,}" if dense or not result["participants"] else "not measured"
+        non_zeros = "not measured" if count is None else f"{count:,}"
         # "-" where nobody could count what was sent.
         megabytes = f"{sent / 1e6:.2f}" if any(map(columns.is_sent, result)) else "-"
         print(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import pathlib
 
-from experiments.files import write_whole
+from experiments.files import open_regular, read_regular, write_whole
 
 _UNKNOWN = "unknown"
+_MOST = 2**26  # bytes
 
 
 class Releases:
@@ -31,7 +32,7 @@ class Releases:
           done: rounds that are in the store.
         """
         self._path = path
-        content = path.read_text(errors="replace") if path is not None and path.exists() else ""
+        content = read_regular(path, _MOST).decode(errors="replace") if path and os.path.lexists(path) else ""
         # A line that did not end was followed by no commit.
         lines = content.split("\n")[:-1]
         self.rounds = [int(line) for line in lines if line.isascii() and line.isdigit()]
@@ -45,7 +46,7 @@ class Releases:
     def add(self, number: int) -> None:
         """Writes a release down; returns when it is on the disk."""
         if self._path is not None:
-            with self._path.open("a") as file:
+            with open(open_regular(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "a") as file:
                 file.write(f"{number}\n")
                 file.flush()
                 os.fsync(file.fileno())

@@ -17,7 +17,7 @@ from experiments.clients import FILE as CLIENTS_FILE
 from experiments.clients import format_clients, measure_clients
 from experiments.config_file import FILE, format_config
 from experiments.experiment_config import ExperimentConfig
-from experiments.files import write_whole
+from experiments.files import UnreadableFileError, write_whole
 from experiments.histogram import lowest_sent
 from experiments.loading import load_task_of, split_of, task_title
 from experiments.measure import Measure, build_rounds
@@ -65,6 +65,8 @@ def run_all(
             if interruption.requested:
                 break
             try:
+                if path != folder and path.is_symlink():  # the folder itself is where the user wants it
+                    raise UnreadableFileError(f"{path} is a symbolic link, which is not followed")
                 title = f"run {number} of {len(runs)}, {run.name}" if len(runs) > 1 else run.name
                 results[run.name] = run_one(
                     run, path, interruption, title=title, quiet=quiet, plots=plots, export=export,

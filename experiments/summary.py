@@ -23,7 +23,7 @@ from experiments.columns import (
 def summarize(
     rows: Sequence[Mapping[str, Any]], last: Mapping[str, Any], size: int, untimed_seconds: float = 0.0
 ) -> dict[str, Any]:
-    """Returns what an experiment came to.
+    """Returns what an experiment came to; nothing of what its rounds did not measure.
 
     Args:
       rows: the columns of all rounds.
@@ -43,9 +43,9 @@ def summarize(
         "rounds": len(rows),
         "participants": participants,
         "parameters": size,
-        "non_zeros": sum(non_zeros.values()),
+        **({"non_zeros": sum(non_zeros.values())} if non_zeros else {}),
         **{f"non_zeros_{message}": count for message, count in non_zeros.items()},
-        "dense_elements": participants * size * len(non_zeros),
+        **({"dense_elements": participants * size * len(non_zeros)} if non_zeros else {}),
         **{f"entropy_{message}_sum": total(ENTROPY.of(message)) for message in ENTROPY.messages(rows[0])},
         **{name: int(total(name)) for name in rows[0] if is_summed(name)},
     }

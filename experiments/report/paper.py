@@ -74,7 +74,7 @@ class Cell:
 
     def here(self, run: Run) -> float:
         """The same figure of a run."""
-        return run.summary["non_zeros"] / 1e7 if self.table == 2 else run.summary[f"entropy_{self.message}_sum"]
+        return run.non_zeros / 1e7 if self.table == 2 else run.summary[f"entropy_{self.message}_sum"]
 
     def scale_here(self, run: Run) -> float:
         """`scale` of a run."""
@@ -198,8 +198,8 @@ def _dense(cell: Cell, group: Group) -> str | None:
         return None
     messages = len(cell.method.algorithm.messages)
     sums = sorted({run.summary["participants"] for run in group.runs})
-    elements = sum(run.summary["dense_elements"] for run in group.runs)
-    zeros = elements - sum(run.summary["non_zeros"] for run in group.runs)
+    elements = sum(run.dense_elements for run in group.runs)
+    zeros = elements - sum(run.non_zeros for run in group.runs)
     counted = f"{messages} x {group.first.parameters:,} parameters x {' or '.join(f'{n:,}' for n in sums)} participants"
     text = f"{zeros:,} of {elements:,} elements are zero: {counted} over {group.rounds} rounds."
     low, high = _participants_by(cell, cell.printed, messages)

@@ -19,11 +19,13 @@ import numpy as np
 
 from experiments import clients, columns
 from experiments.foreign import is_foreign
+from experiments.listing import TASKS
 from experiments.methods import ALGORITHMS, Method, method_of
 from experiments.presets import example_preset
-from experiments.report.stored import AGAIN, ReportError, Values, check_range, check_text, read_json, read_table
+from experiments.report.stored import AGAIN, ReportError, Values, check_range, check_text, read_json, read_table, shown
 from experiments.settings import FIELDS, SAMPLINGS, Settings, parse_sampling
 from experiments.summary import summarize, untimed_seconds
+from experiments.values import check_name
 
 _NAME, _PLACE = r"[\w.]{1,100}", r"[\w.]{1,100}(:[\w.]{1,100})?"
 # What texts in a configuration are made of, beside those that are one of a list.
@@ -31,6 +33,9 @@ _PATTERNS = {
     "task": _PLACE, "algorithm": _PLACE, "initializer": _NAME, "uplink": r"\w+(:\d+(\.\d*)?([eE][+-]?\d+)?)?",
     "also_count": r"[\w.:,+-]*",
 }  # fmt: skip
+# Of the tasks of `tasks.registry`, which imports TensorFlow; a test holds these to what it takes.
+_SPLITS = r"iid|natural|shards(:[1-9]\d{0,8})?|dirichlet:\d+(\.\d*)?([eE][+-]?\d{1,3})?"
+_RANGES = {"num_clients": (1, 10_000_000), "alpha": (0, 1e6), "beta": (0, 1e6)}
 _NEEDED = (columns.ROUND.name, columns.ACCURACY.name)
 # A user's own algorithm need not measure its messages or give them back to be counted.
 _OF_OURS = (
@@ -131,18 +136,22 @@ class Run:
     @property
     def dense_bytes(self) -> int:
         """What they would have sent with every element as float32."""
-        return 4 * self.summary["dense_elements"]
+        return 4 * self.dense_elements
+
+    @property
+    def dense_elements(self) -> int:
+        """Elements of all messages; 0 if they were not measured."""
+        return self.summary.get("dense_elements", 0)
 
     @property
     def non_zeros(self) -> float:
         """Elements sent that are not zero, of all messages; NaN if they were not measured."""
-        measured = columns.NON_ZEROS.messages(self.table) or not self.summary["participants"]
-        return self.summary["non_zeros"] if measured else float("nan")
+        return self.summary.get("non_zeros", float("nan"))
 
     @property
     def non_zero_share(self) -> float:
         """Of all elements of all messages; NaN if they were not measured."""
-        return self.non_zeros / max(self.summary["dense_elements"], 1)
+        return self.non_zeros / max(self.dense_elements, 1)
 
     @property
     def measures_clients(self) -> bool:
@@ -247,6 +256,13 @@ def _read_config(about: Values) -> dict[str, Any]:
         raise ValueError(
             f"algorithm must be one of {', '.join(ALGORITHMS)} or MODULE:FUNCTION, {config.algorithm!r} found"
         )
+    if not is_foreign(config.task):
+        check_name("task", config.task, TASKS)
+        if config.split is not None:
+            check_text("split", config.split, _SPLITS)
+        for name, (low, high) in _RANGES.items():
+            if (value := getattr(config, name)) is not None and not low <= value <= high:
+                raise ValueError(f"{name} must be from {low} to {high:g}, found {shown(value)}")
     if config.uplink is not None and not 0 < float(config.uplink.partition(":")[2] or 1) < math.inf:
         raise ValueError(f"uplink must have a step > 0, found {config.uplink!r}")
     kind, amount = parse_sampling(config.sampling)

@@ -162,7 +162,7 @@ class Builder:
             command = _split_command(scenario, seeds[0])
             counts = self._split_counts(groups[0])
             if isinstance(counts, str):
-                text = f"{scenario.title}: {counts} With the data, `{command}` draws it."
+                text = f"{scenario.title}: {counts.replace('COMMAND', command)}"
                 section.parts.append(page.paragraph(text, "missing"))
                 continue
             caption = texts.SPLIT.format(

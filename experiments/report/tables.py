@@ -243,7 +243,7 @@ def all_runs_table(groups: Sequence[Group]) -> Html:
                     name_of(group), run.name, str(run.config.seed), str(run.rounds),
                     "-" if math.isnan(run.accuracy) else f"{100 * run.accuracy:.2f}", 
                     "-" if math.isnan(run.non_zeros) else f"{run.non_zeros:,}",
-                    fewer(run.summary["dense_elements"], run.summary["non_zeros"]), _megabytes(run),
+                    fewer(run.dense_elements, run.non_zeros), _megabytes(run),
                     fewer(run.dense_bytes, run.bytes_sent), "; ".join(counted),
                     element("code", command_of(run)),
                 ])  # fmt: skip

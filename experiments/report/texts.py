@@ -84,8 +84,12 @@ SPLIT = (
     " and shares of its classes (below)."
 )
 NO_SPLITS = "pictures of the splits, which --nosplits leaves out"
-NO_DATA = "the data are not at hand."
-OTHER_DATA = "the runs were trained on the {training_set} training set, which --data_dir does not name here."
+NO_DATA = "the data are not at hand. With the data, `COMMAND` draws it."
+OTHER_DATA = (
+    "the runs were trained on the {training_set} training set, which --data_dir does not name here. With it, `COMMAND` "
+    "draws the split."
+)
+NO_PICTURE = "no picture: {reason}."
 OWN_DATA = "a data set of your own, which a report does not load."
 DRIFT = "Root mean square distance of a round's local models from their mean."
 NO_DRIFT = "methods that correct drift, for which it is measured"

@@ -233,6 +233,23 @@ def test_a_page_with_commands_says_what_they_need(page: pathlib.Path) -> None:
         assert "source .venv/bin/activate" in text, "commands that begin with python need the environment"
 
 
+@pytest.mark.parametrize("page", [*sorted(ROOT.glob("*.md")), *PAGES], ids=lambda page: page.stem)
+def test_no_section_is_empty(page: pathlib.Path) -> None:
+    """A heading is followed by text, or by a heading of a section within."""
+    headings: list[tuple[int, str]] = []
+    in_code = filled = False
+    for line in [*page.read_text().splitlines(), "# end"]:
+        in_code ^= line.startswith("```")
+        heading = None if in_code else re.match(r"(#+) +(.*)", line)
+        if heading is None:
+            filled |= bool(line.strip())
+            continue
+        level = len(heading[1])
+        assert filled or not headings or level > headings[-1][0], f"nothing below {headings[-1][1]!r}"
+        headings.append((level, heading[2]))
+        filled = False
+
+
 @pytest.mark.parametrize("page", [*PAGES, NOTEBOOK, README], ids=lambda page: str(page.relative_to(ROOT)))
 def test_named_files_and_commands_exist(page: pathlib.Path) -> None:
     text = " ".join(text_of(page).split())

@@ -7,6 +7,7 @@ import csv
 import json
 import lzma
 import pathlib
+import re
 import shutil
 import sqlite3
 import stat
@@ -18,6 +19,7 @@ import pytest
 
 from experiments.experiment_config import ExperimentConfig
 from experiments.privacy import PrivacyAccountant
+from experiments.progress import Progress, print_table
 from experiments.releases import Releases
 from experiments.report.groups import group_runs
 from experiments.report.read import find_runs
@@ -99,6 +101,27 @@ def test_a_private_run_writes_nothing_exact_of_its_clients(experiments, finished
         table = dp_table(group_runs([run])).content
         assert ("updates only" in table) == (run.name == "measured"), run.name
         assert ("yes, without store/" in table) == (run.name != "measured"), run.name
+
+
+def test_a_secure_run_writes_nothing_exact_of_its_clients(experiments, tmp_path, capsys) -> None:
+    folder = tmp_path / "secure"
+    experiments.run(f"--algorithm=fed_avg --aggregator=secure --rounds=2 --output={folder}")
+    of_dp = {name for name in PUBLIC if name.startswith("dp_")}
+    assert set(rows(folder)[0]) == {name for name in PUBLIC - of_dp if not name.startswith("average_")}
+    assert not (folder / "updates.csv").exists() and not (folder / "clients.csv").exists()
+    summary = json.loads((folder / "summary.json").read_text())
+    assert not [name for name in summary if "non_zeros" in name or "entropy" in name or name == "dense_elements"]
+    (run,) = find_runs([folder])
+    assert not run.measures_clients and np.isnan(run.non_zeros) and np.isnan(run.bytes_sent)
+    print_table({"secure": summary})
+    assert re.search(r"secure +2 +[\d.]+% +not measured +- +- +-$", capsys.readouterr().out, re.MULTILINE)
+
+
+def test_progress_shows_no_bytes_where_none_are_counted(capsys) -> None:
+    for counted, sent in (({"downlink_bytes": 10**7}, "-"), ({"uplink_bytes": 10**7}, "10.00 MB")):
+        with Progress("run", 0, 1, 0, quiet=False) as progress:
+            progress.show({"round": 1, "accuracy": 0.5, **counted})
+        assert capsys.readouterr().err.endswith(f" accuracy 50.00% loss - sent {sent}\n")
 
 
 def test_the_store_is_its_owners(finished) -> None:

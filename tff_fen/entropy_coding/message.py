@@ -143,7 +143,9 @@ class MessageForm(abc.ABC):
         """int32[count], ascending, below `length`."""
         places = np.empty(count, np.int32)
         at, last = 0, -1
-        for gaps in decode_numbers(reader, count, INTEGERS):
+        # Different gaps add up to at least 0 + 1 + 2 + ..., and all of them to what is left of the length.
+        most_distinct = math.isqrt(2 * (length - count)) + 1
+        for gaps in decode_numbers(reader, count, INTEGERS, most_distinct):
             block = np.cumsum(gaps + np.int64(1)) + last
             last = int(block[-1])
             if last >= length:

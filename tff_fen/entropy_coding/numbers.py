@@ -15,7 +15,6 @@ bytes, table included. It writes a section, which `decode_numbers` reads (number
 
 from __future__ import annotations
 
-import array
 from collections.abc import Iterator, Sequence
 
 import constriction
@@ -30,6 +29,12 @@ BLOCK = 2**13
 # A coded symbol takes at most the 24 bits of a probability; the coder's state is two words more.
 _MAX_CODED_BYTES = 3
 _STATE_BYTES = 16
+# Digits of a jump, of which the last one that is possible is at bit 30; and of an entry: 3, the jump, 3 of the code.
+_LONGEST_JUMP = 11
+_LONGEST_ENTRY = 17
+# Of a table, bytes and entries decoded at a time.
+_TABLE_BLOCK = 2**12
+_MOST_ENTRIES = 2**11
 
 
 class CodecError(ValueError):
@@ -73,17 +78,6 @@ class Reader:
         if not low <= value <= high:
             raise CodecError(f"Message gives {value} as its {what}; {low} to {high} is possible here.")
         return value
-
-    def digits(self, what: str) -> Iterator[int]:
-        """The next bytes as hexadecimal digits, the high one first; takes a byte when its first digit is asked for."""
-        data, size = self._data, len(self._data)
-        while True:
-            if self._at == size:
-                self.take(1, what)
-            byte = data[self._at]
-            self._at += 1
-            yield byte >> 4
-            yield byte & 15
 
 
 def varint(value: int) -> bytes:
@@ -137,8 +131,10 @@ def encode_numbers(values: np.ndarray, family: Sequence[Split]) -> bytes:
     return bytes([choice]) + _encode_table(symbols, table) + varint(len(words)) + words + packed
 
 
-def decode_numbers(reader: Reader, count: int, family: Sequence[Split]) -> Iterator[np.ndarray]:
-    """The `count` (>= 1) numbers (uint32) of the next section, in blocks.
+def decode_numbers(
+    reader: Reader, count: int, family: Sequence[Split], most_distinct: int = MAX_SYMBOLS
+) -> Iterator[np.ndarray]:
+    """The `count` (>= 1) numbers (uint32) of the next section, of which at most `most_distinct` differ, in blocks.
 
     The caller has checked `count`: time and memory are bounded by it, whatever the section holds. Before the last block
     the end of the section is checked.
@@ -147,7 +143,7 @@ def decode_numbers(reader: Reader, count: int, family: Sequence[Split]) -> Itera
     if choice > len(family):
         raise CodecError(f"Message names split {choice}, there are 0 to {len(family)}.")
     split = [*family, EXACT][choice]
-    symbols, table = _decode_table(reader, count)
+    symbols, table = _decode_table(reader, count, most_distinct)
     widest = int(split.widths(symbols[-1:].astype(np.int64))[0])
     most_bytes = min(reader.left, _MAX_CODED_BYTES * count + _STATE_BYTES)
     words = reader.take(reader.number("number of bytes of symbols", 0, most_bytes), "symbols")
@@ -208,6 +204,8 @@ def _middles() -> np.ndarray:
 
 
 _MIDDLES = _middles()
+# The least count of each symbol of a count.
+_LEAST = COUNTS.join(np.arange(256), np.zeros(256, np.uint64)).astype(np.int64)
 
 
 def _model(table: np.ndarray) -> constriction.stream.model.Categorical:
@@ -234,40 +232,80 @@ def _encode_table(symbols: np.ndarray, table: np.ndarray) -> bytes:
     return varint(len(symbols)) + bytes.fromhex("".join(f"{digit:x}" for digit in digits) + "0" * (len(digits) % 2))
 
 
-def _decode_table(reader: Reader, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Symbols (uint32, ascending) and counts (symbols of `COUNTS`, uint8), both at least one and at most `count`."""
-    size = reader.number("number of symbols", 1, min(MAX_SYMBOLS, 2 * reader.left, count))
-    symbols, table = array.array("I"), array.array("B")
-    digits = reader.digits("table")
+def _decode_table(reader: Reader, count: int, most_distinct: int) -> tuple[np.ndarray, np.ndarray]:
+    """Symbols (uint32, ascending) and counts (symbols of `COUNTS`, uint8), both at least one and at most `count`.
 
-    def next_code(last: int) -> int:
-        digit = next(digits)
-        return last + digit - 7 if digit < 15 else 16 * next(digits) + next(digits)
+    Takes what `_encode_table` writes: a longer form of the same table would cost time alone.
+    """
+    size = reader.number("number of symbols", 1, min(MAX_SYMBOLS, 2 * reader.left, count, most_distinct))
+    symbols, table = np.empty(size, np.uint32), np.empty(size, np.uint8)
+    done = at = least = code = 0
+    symbol = -1
+    while done < size:
+        most = min(size - done, _MOST_ENTRIES)
+        end = at // 2 + min(_TABLE_BLOCK, (_LONGEST_ENTRY + 1) // 2 * most)
+        jumps, codes, at = _read_entries(reader.peek(at // 2, end), at, most, code, end < reader.left)
+        block = symbol + np.cumsum(jumps + 1)
+        symbol, code = int(block[-1]), int(codes[-1])
+        bad = (block >= 2**32) | (codes < 1) | (codes >= 240)
+        if bad.any():
+            i = int(np.argmax(bad))
+            raise CodecError(f"Message has a table with code {codes[i]} for symbol {block[i]}; codes are 1 to 239.")
+        least += int(_LEAST[codes].sum())
+        if least > count:
+            raise CodecError(f"Message has a table of {least} or more numbers; {count} are expected.")
+        symbols[done : done + len(block)], table[done : done + len(block)] = block, codes
+        done += len(block)
+    reader.take((at + 1) // 2, "table")
+    return symbols, table
 
-    symbol, last = -1, 0
-    for _ in range(size):
-        symbol += 1
-        code = next_code(last)
-        if not code:
-            symbol += _jump(digits)
-            code = next_code(last)
-        if symbol >= 2**32 or not 1 <= code < 240:
-            raise CodecError(f"Message has a table with code {code} for symbol {symbol}; codes are 1 to 239.")
-        symbols.append(symbol)
-        table.append(code)
-        last = code
-    return np.frombuffer(symbols, np.uint32), np.frombuffer(table, np.uint8)
 
+def _read_entries(data: memoryview, at: int, most: int, last: int, goes_on: bool) -> tuple[np.ndarray, np.ndarray, int]:
+    """The next entries of a table, at least one: jumps, codes (int64 both), and the digit after them.
 
-def _jump(digits: Iterator[int]) -> int:
-    """At most 33 bits; the caller refuses what leads too far."""
-    jump = 0
-    for shift in range(0, 33, 3):
-        digit = next(digits)
-        jump |= (digit & 7) << shift
-        if digit < 8:
-            break
-    return jump
+    Where the next entry begins, it tells of every digit at once; which of these are entries is the one loop in Python.
+
+    Args:
+      data: of the table, from the byte on in which the entries begin.
+      at: the digit of the table at which they begin.
+      most: entries to read.
+      last: the code before them.
+      goes_on: whether the message has more than `data`, which then may end within an entry.
+    """
+    digits = np.zeros(2 * len(data) + _LONGEST_ENTRY, np.uint8)
+    raw = np.frombuffer(data, np.uint8)
+    digits[: 2 * len(raw) : 2], digits[1 : 2 * len(raw) : 2] = raw >> 4, raw & 15
+    places = np.arange(len(digits), dtype=np.int32)
+    ends = np.minimum.accumulate(np.where(digits < 8, places, len(digits) - 3)[::-1])[::-1]
+    jumping = np.flatnonzero((digits[:-5] == 15) & (digits[1:-4] == 0) & (digits[2:-3] == 0))
+    heads = places.copy()
+    heads[jumping] = np.minimum(ends[jumping + 3] + 1, len(digits) - 3)
+    following = (heads + np.where(digits[heads] == 15, 3, 1)).data
+    stop = 2 * len(raw) - goes_on * _LONGEST_ENTRY
+    found: list[int] = []
+    place = first = at % 2
+    while place < stop and len(found) < most:
+        found.append(place)
+        place = following[place]
+    if place > 2 * len(raw) or not found:
+        raise CodecError("Message ends within its table.")
+    starts = np.array(found)
+    head = heads[starts]
+    escaped = digits[head] == 15
+    whole = 16 * digits[head + 1].astype(np.int64) + digits[head + 2]
+    # Codes are changes of the one before, as far back as to one that is given whole.
+    codes = np.cumsum(np.where(escaped, 0, digits[head].astype(np.int64) - 7))
+    since = np.maximum.accumulate(np.where(escaped, np.arange(len(starts)), -1))
+    codes += np.where(since < 0, last, (whole - codes)[since])
+    lengths = head - starts - 3
+    jumps = np.zeros(len(starts), np.int64)
+    for i in range(int(min(lengths.max(), _LONGEST_JUMP))):
+        jumps += np.where(lengths > i, (digits[starts + 3 + i] & 7).astype(np.int64) << 3 * i, 0)
+    if (lengths > _LONGEST_JUMP).any() or ((lengths > 0) & (digits[head - 1] == 0)).any():
+        raise CodecError("Message has a jump in its table that takes no digit, ends with 0, or is too long.")
+    if (escaped & (np.abs(changes(codes, last)) <= 7)).any():
+        raise CodecError("Message has a code in its table in three digits where one is enough.")
+    return jumps, codes, at - first + place
 
 
 def _pack(extra: np.ndarray, widths: np.ndarray) -> bytes:

@@ -13,17 +13,22 @@ import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from experiments.files import UnreadableFileError, file_name, read_regular, write_whole
-from experiments.report import page
+from experiments.listing import TASKS
+from experiments.report import page, read
 from experiments.report.drawing import Picture
 from experiments.report.groups import group_runs
 from experiments.report.html import Html, element, join, legible
 from experiments.report.read import search
 from experiments.report.sections import Builder
 from experiments.report.stored import ReportError
-from tasks.data_sets import sources
+from experiments.report_command import count_split
+from tasks import registry
+from tasks.data_sets import sources, synthetic
+from tasks.splits import parse_split
 from tests.support.fake_results import write_run
 
 SCRIPT = "<script>alert(1)</script>"
@@ -104,6 +109,13 @@ MALFORMED: dict[str, tuple[Callable[[pathlib.Path], None], str]] = {
     "algorithm is a script": (config("config.algorithm", f"{SCRIPT}:a"), "algorithm must fit"),
     "task has a path in it": (config("config.task", "../../x"), "task must fit"),
     "task is a number": (config("config.task", 3), "task must be"),
+    "task is unknown": (config("config.task", "nonexistent"), "task must be one of 'mnist'"),
+    "split is unknown": (config("config.split", "nonsense"), "split must fit"),
+    "split's number is none": (config("config.split", "dirichlet:nan"), "split must fit"),
+    "clients are too many": (config("config.num_clients", 10**8), "num_clients must be from 1 to 1e+07"),
+    "clients are asked to be none": (config("config.num_clients", 0), "num_clients must be from 1"),
+    "alpha is too large": (config("config.alpha", 1e300), "alpha must be from 0 to 1e+06"),
+    "beta is negative": (config("config.beta", -1.0), "beta must be from 0"),
     "sampling is unknown": (config("config.sampling", "all:1"), "sampling must be"),
     "sampling is no number": (config("config.sampling", "bernoulli:x"), "sampling must be"),
     "nobody is sampled": (config("config.sampling", "uniform:0"), "sampling must be"),
@@ -189,7 +201,8 @@ def test_a_hostile_folder_plants_nothing_in_the_page(undrawn: None, tmp_path: pa
     bad = f"\"'>{SCRIPT}<img src=x onerror=alert(1)> $\\frac{{"
     folder = write_run(tmp_path / "<b>&`x`" / "-rf; $(id)", "mnist/iid/algorithm_3")
     for name, value in {
-        "config.algorithm": "own:build", "method": {"algorithm": bad}, "task": bad, "config.hyperparameters": bad,
+        "config.algorithm": "own:build", "config.task": "own:load",
+        "method": {"algorithm": bad}, "task": bad, "config.hyperparameters": bad,
         "config.split": bad, "resolved.split": f"../../../../etc/x:{bad}", "preset": bad,
     }.items():  # fmt: skip
         config(name, value)(folder)
@@ -231,6 +244,64 @@ def test_html_cannot_be_taken_for_text_nor_text_for_html() -> None:
         "".join([piece])  # type: ignore[list-item]
     assert join(["a\x00\ud800\u202e\x1b", "\n"]).content == "a\ufffd\ufffd\ufffd\ufffd\n"
     assert legible("a\nb") == "a\ufffdb"
+
+
+@pytest.fixture
+def places(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Those of the flags, which are not parsed in a test."""
+    cache = sources.Places(cache_dir=tmp_path_factory.mktemp("cache"))
+    monkeypatch.setattr("experiments.loading._places", lambda: cache)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"num_clients": 5000}, "num_clients must be an integer from 1 to 1400, found 5000"),
+        ({"num_clients": 10_000_000}, "10,000,000 clients, 10,000 are the most"),
+        ({"task": "synthetic", "num_clients": 5_000_000}, "5,000,000 clients, 10,000 are the most"),
+        ({"split": "natural"}, "split of task 'digits' must be one of 'iid', 'dirichlet', 'shards'"),
+        ({"split": "dirichlet:0"}, "number of split 'dirichlet' must be"),
+        ({"split": "shards:100000000"}, "shards"),
+        ({"task": "synthetic", "split": None, "size_sigma": 1.0}, "size_sigma must be 0 for task 'synthetic'"),
+    ],
+)
+def test_a_split_that_cannot_be_is_no_picture_and_the_rest_is_drawn(
+    undrawn: None, places: None, tmp_path: pathlib.Path, changes: dict[str, Any], reason: str
+) -> None:
+    """With the real function, which deals the data out as the folder says."""
+    folder = write_run(tmp_path / "run", "digits/iid/algorithm_3")
+    for name, value in changes.items():
+        config(f"config.{name}", value)(folder)
+    runs, left_out = search([tmp_path])
+    assert len(runs) == 1 and not left_out
+    builder = Builder(group_runs(runs), "python make_report.py x", count_split)
+    content = page.build_page("title", builder.lead(), builder.sections(), builder.end(left_out))
+    text = " ".join(ET.fromstring(content.removeprefix("<!DOCTYPE html>\n")).itertext())
+    assert "no picture: " in text and reason in text and not [name for name in builder.pictures if "split" in name]
+
+
+def test_a_lack_of_memory_is_no_picture(places: None, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    write_run(tmp_path / "run", "digits/iid/algorithm_3")
+    (group,) = group_runs(search([tmp_path])[0])
+    assert isinstance(count_split(group), np.ndarray)
+    monkeypatch.setattr("experiments.loading.count_labels", fail)
+    assert count_split(group) == "no picture: there is no memory for it."
+
+
+def test_a_configuration_is_held_to_what_tasks_take() -> None:
+    """The report's own lists, which need no TensorFlow, and the registry's."""
+    assert [*TASKS] == registry.task_names()
+    for text in ("iid", "natural", "shards", "shards:2", "dirichlet:0.3", "dirichlet:1e-3", "dirichlet:100"):
+        assert re.fullmatch(read._SPLITS, text) and parse_split(text)
+    for text in ("", "iid:1", "shards:0", "shards:x", "dirichlet", "dirichlet:nan", "dirichlet:-1", "dirichlet:inf"):
+        assert not re.fullmatch(read._SPLITS, text)
+        with pytest.raises(ValueError, match="split"):
+            parse_split(text)
+    assert read._RANGES["num_clients"] == (1, registry._MOST_CLIENTS)
+    assert read._RANGES["alpha"] == read._RANGES["beta"] == (0, synthetic._MOST_DEVIATION)
 
 
 # --- files

@@ -107,6 +107,37 @@ def test_aggregates_of_one_round_and_of_the_next_have_keys_of_their_own() -> Non
     assert len(np.unique(numbers)) == numbers.size == 2 * 3 * 7
 
 
+def two_releases() -> np.ndarray:
+    """Noise alone of two rounds from one state, in the context that is installed; [2, 7]."""
+    process = tff_fen.build_dp_factory(1.0, 2, 1.0).create(VALUE)
+    state = process.initialize()
+    outputs = [process.next(state, [ZEROS] * 2).result for _ in range(2)]
+    return np.array([np.concatenate([np.ravel(leaf) for leaf in result]) for result in outputs])
+
+
+def test_releases_on_native_differ() -> None:
+    """With the operating system's own source, in the processes of TFF's workers."""
+    context = tff.backends.test.create_sync_test_cpp_execution_context()
+    with tff.framework.get_context_stack().install(context):
+        released = np.array([two_releases(), two_releases()])
+    assert noise.SOURCE == "/dev/urandom" and np.all(released != 0)
+    assert len(np.unique(released)) == released.size
+
+
+@pytest.mark.long
+@pytest.mark.xdist_group("ray")
+@pytest.mark.filterwarnings("ignore:threads_per_client:RuntimeWarning")
+def test_releases_on_ray_differ() -> None:
+    context = tff_fen.runtime.create_ray_context(num_workers=2)
+    try:
+        with tff.framework.get_context_stack().install(context):
+            released = np.array([two_releases(), two_releases()])
+    finally:
+        tff_fen.runtime.end_ray_cluster()
+    assert noise.SOURCE == "/dev/urandom" and np.all(released != 0)
+    assert len(np.unique(released)) == released.size
+
+
 def test_states_are_those_of_tffs_own_gaussian() -> None:
     """So that checkpoints of it go on."""
     ours = tff_fen.build_dp_factory(1.5, 2, 3.0).create(VALUE).initialize()

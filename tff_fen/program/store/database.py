@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from tff_fen.program.store.errors import START_ANEW, Damage, DamagedStoreError, StoreError, is_damage
+from tff_fen.program.store.private_files import open_private
 
 _APPLICATION_ID = 0x46454E31  # "FEN1", 1 for the format: tells a store from other files, and from an emptied one.
 
@@ -60,6 +61,10 @@ class Database:
         self.path = path
         if not path.exists():
             _create(path)
+        # SQLite follows a link to a database, and would change another one's settings before its format is checked.
+        for file in (path, pathlib.Path(f"{path}-journal")):
+            with contextlib.suppress(FileNotFoundError):
+                os.close(open_private(file, os.O_RDONLY))
         self._db: sqlite3.Connection | None = _connect(path)
         try:
             self._check_format()

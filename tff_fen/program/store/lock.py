@@ -8,13 +8,14 @@ import pathlib
 from typing import Any
 
 from tff_fen.program.store.errors import StoreInUseError
+from tff_fen.program.store.private_files import open_private
 
 _LOCK = "lock"
 
 
 def lock(folder: pathlib.Path) -> Any:
     """Locks the folder for this store until the file returned is closed; the system does so when a process ends."""
-    file = open(folder / _LOCK, "a+", opener=lambda path, flags: os.open(path, flags, 0o600))  # noqa: SIM115
+    file = open(folder / _LOCK, "a+", opener=lambda path, flags: open_private(folder / _LOCK, flags))  # noqa: SIM115
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         file.truncate(0)

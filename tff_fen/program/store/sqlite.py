@@ -37,6 +37,7 @@ from tff_fen.program.store.database import Database, Version, digest
 from tff_fen.program.store.errors import Damage, StoreError, explain
 from tff_fen.program.store.interface import Round, check_client_id, check_contents, check_follows
 from tff_fen.program.store.lock import lock
+from tff_fen.program.store.private_files import close_to_others, open_private
 from tff_fen.program.store.recovery import MODULUS, recover
 
 _DATABASE = "rounds.sqlite"
@@ -72,6 +73,7 @@ class SqliteStore:
         self._warnings: list[str] = []
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            close_to_others(self._folder, 0o700)
             self._lock = lock(self._folder)
         except OSError as e:
             raise StoreError(f"The folder {self._folder} cannot be used: {e}. Choose a folder to write in.") from e
@@ -184,7 +186,11 @@ class SqliteStore:
     def _read_witness(self) -> int:
         """The newest round that is known to have been committed; -1 if none is."""
         try:
-            return int((self._folder / _WITNESS).read_bytes())
+            descriptor = open_private(self._folder / _WITNESS, os.O_RDONLY)
+            try:
+                return int(os.read(descriptor, 100))
+            finally:
+                os.close(descriptor)
         except (OSError, ValueError):
             return -1  # Of an earlier version, or damaged: it takes no part in what the store holds.
 
@@ -192,7 +198,7 @@ class SqliteStore:
         # After the commit and without waiting for the disk: it may lag behind the database, never lead. In place, so
         # that a full disk takes it, and at one length, so that a shorter number leaves nothing of a longer one.
         with contextlib.suppress(OSError):
-            descriptor = os.open(self._folder / _WITNESS, os.O_WRONLY | os.O_CREAT, 0o600)
+            descriptor = open_private(self._folder / _WITNESS, os.O_WRONLY | os.O_CREAT)
             try:
                 os.pwrite(descriptor, b"%-20d\n" % number, 0)
             finally:
