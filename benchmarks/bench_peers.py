@@ -151,15 +151,18 @@ class Process:
             self._process.stdin.flush()
         return self.answer()
 
+    def hang_up(self) -> None:
+        """Tells it that no round will be asked for any more: it ends."""
+        assert self._process.stdin
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+
     def end(self) -> None:
-        """Lets it end, and kills what is left of it."""
+        """Waits for it to end after `hang_up`, and kills what is left of it."""
         family: list[psutil.Process] = []
         if self._process.returncode is None:
             process = psutil.Process(self._process.pid)
             family = [process, *process.children(recursive=True)]
-        assert self._process.stdin and self._process.stdout
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=10)
         for member in family:
@@ -169,6 +172,7 @@ class Process:
             os.killpg(self._process.pid, signal.SIGKILL)  # of one that died, what it left
         psutil.wait_procs(family, timeout=10)
         self._process.wait()
+        assert self._process.stdout
         self._process.stdout.close()
 
     def _last_error(self) -> str:
@@ -207,11 +211,16 @@ def measure(
         results[name] = Result([], error=str(error))
         say(f"{workload}: {peers[name].title}: {error}")
 
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
+        ends = stack.enter_context(contextlib.ExitStack())
+        # Left first: all are told to end before any is waited for.
+        goodbyes = stack.enter_context(contextlib.ExitStack())
         for name, peer in peers.items():
             try:
                 process = Process(peer, workload, folder)
-                stack.callback(process.end)
+                ends.callback(process.end)
+                goodbyes.callback(process.hang_up)
                 first = process.answer()
                 if first["digest"] != digest:
                     raise PeerError(f"it has other arrays: {first['digest']} where {digest} is right")
