@@ -22,11 +22,18 @@ def _mlp(weights: Arrays, x: Array) -> Array:
 
 def _cnn(weights: Arrays, x: Array) -> Array:
     for kernel, bias in (weights[:2], weights[2:4]):
-        x = jax.lax.conv_general_dilated(x, kernel, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
-        x = jax.nn.relu(x + bias)
+        x = jax.nn.relu(_convolve(x, kernel) + bias)
         n, height, width, channels = x.shape
         x = x.reshape(n, height // 2, 2, width // 2, 2, channels).max((2, 4))
     return _mlp(weights[4:], x.reshape(len(x), -1))
+
+
+def _convolve(x: Array, kernel: Array) -> Array:
+    """A product of patches and kernel: XLA's own convolution takes 20 times as long in a loop on CPUs."""
+    size, _, num_inputs, num_outputs = kernel.shape
+    height, width = (n - size + 1 for n in x.shape[1:3])
+    patches = [x[:, i : i + height, j : j + width] for i in range(size) for j in range(size)]
+    return jnp.concatenate(patches, axis=-1) @ kernel.reshape(size * size * num_inputs, num_outputs)
 
 
 def _lstm(weights: Arrays, x: Array) -> Array:
