@@ -34,7 +34,8 @@ PY := .venv/bin/python
 REAP := $(PY) tools/reap.py $(PY)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run notebook test test-long lint lock lock-check audit bench gpu-check paper paper-mnist paper-seeds paper-baselines clean
+.PHONY: help venv run notebook test test-long lint lock lock-check audit bench bench-peers gpu-check
+.PHONY: paper paper-mnist paper-seeds paper-baselines clean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -86,6 +87,9 @@ bench: venv ## Measure: make bench NAME=local_training, codec, store, accounting
 gpu-check: venv ## Compare the GPUs of this machine with its CPU, and print a verdict; says so where there is none
 	@exec $(REAP) -m benchmarks.gpu_check $(ARGS)
 
+bench-peers: venv ## Time rounds against TFF, FedJAX, PyTorch, pfl-research and Flower, which get environments of their own
+	@exec $(REAP) -m benchmarks.bench_peers $(ARGS)
+
 paper: venv ## The paper's experiments on a data set: make paper TASK=cifar10 METHODS="NAME NAME" ROUNDS=10
 	@$(REAP) run_experiment.py --output=$(PAPER) $(if $(ROUNDS),--rounds=$(ROUNDS)) \
 	  '--grid=preset=$(subst $(empty) $(empty),$(comma),$(CELLS))' $(ARGS)
@@ -101,5 +105,5 @@ paper-baselines: venv ## Other ways to send less, and one algorithm by l1 and th
 	@for study in $(STUDIES)/baselines-*.flags; do $(REAP) run_experiment.py --flagfile=$$study $(ARGS) || exit; done
 
 clean: ## Remove the environment and all caches; results in out/ stay
-	rm -rf .venv .venv-audit .venv-notebook build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-audit .venv-notebook .venv-peers build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
