@@ -85,11 +85,6 @@ DESCRIPTIONS = {
 }
 _USUAL = [name for name in DESCRIPTIONS if name != "tiny"]
 
-_WORKLOADS = flags.DEFINE_multi_enum("workloads", _USUAL, list(DESCRIPTIONS), "What to time.")
-_PEERS = flags.DEFINE_multi_enum("peers", list(PEERS), list(PEERS), "Whom to time.")
-_ROUNDS = flags.DEFINE_integer("rounds", 15, "Rounds counted per peer and workload.", lower_bound=1)
-_WRITE = flags.DEFINE_bool("write", True, "Whether to write docs/performance.md and docs/peers.png.")
-
 
 class PeerError(Exception):
     """A peer cannot go on; the message is one line."""
@@ -345,18 +340,23 @@ def end_on_signals() -> None:
 def main(argv: list[str]) -> None:
     del argv
     end_on_signals()
-    peers = {name: peer for name, peer in PEERS.items() if name in _PEERS.value}
-    workloads = [name for name in DESCRIPTIONS if name in _WORKLOADS.value]
+    peers = {name: peer for name, peer in PEERS.items() if name in flags.FLAGS.peers}
+    workloads = [name for name in DESCRIPTIONS if name in flags.FLAGS.workloads]
     results = {
-        workload: measure(workload, peers, _ROUNDS.value, lambda text: print(text, file=sys.stderr, flush=True))
+        workload: measure(workload, peers, flags.FLAGS.rounds, lambda text: print(text, file=sys.stderr, flush=True))
         for workload in workloads
     }
     text = tables(results, peers)
     print(text)
-    if _WRITE.value:
+    if flags.FLAGS.write:
         PAGE.write_text(insert(PAGE.read_text(), text))
         draw(results, peers, CHART)
 
 
 if __name__ == "__main__":
+    # Here, since tests import this module beside others with flags of these names.
+    flags.DEFINE_multi_enum("workloads", _USUAL, list(DESCRIPTIONS), "What to time.")
+    flags.DEFINE_multi_enum("peers", list(PEERS), list(PEERS), "Whom to time.")
+    flags.DEFINE_integer("rounds", 15, "Rounds counted per peer and workload.", lower_bound=1)
+    flags.DEFINE_bool("write", True, "Whether to write docs/performance.md and docs/peers.png.")
     app.run(main)

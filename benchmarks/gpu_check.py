@@ -22,11 +22,10 @@ import tensorflow_federated as tff
 from absl import app, flags
 
 import tff_fen
-from benchmarks import runtimes
+from benchmarks import local_training, runtimes
 from tff_fen.runtime.inprocess.context import InProcessContext
 from tff_fen.runtime.inprocess.executors import ThreadedClientExecutor
 
-_TESTS = flags.DEFINE_bool("tests", True, "Run the runtime's own tests, too.")
 # What the tests of the runtime are run from; on a machine with GPUs clients compute there by default.
 _SUITE = ("tests/tff_fen/runtime/inprocess", "tests/tff_fen/runtime/test_gpu_kernels.py")
 # No threshold and no l1, whose jumps would make much of an element that differs in its last bit.
@@ -64,12 +63,13 @@ def workloads() -> dict[str, runtimes.Workload]:
     }
 
 
-def compare(workload: runtimes.Workload, devices: Sequence[str], *, on_gpus: bool = True) -> Finding:
+def compare(workload: runtimes.Workload, devices: Sequence[str], rounds: int, *, on_gpus: bool = True) -> Finding:
     """Runs rounds of a workload with clients on the CPU and on `devices`, in turns.
 
     Args:
       workload: whose clients.
       devices: TensorFlow's names.
+      rounds: how many are timed.
       on_gpus: whether these are GPUs, for which graphs stay as TensorFlow has them.
     """
     contexts = {
@@ -82,7 +82,8 @@ def compare(workload: runtimes.Workload, devices: Sequence[str], *, on_gpus: boo
         for name, context in contexts.items()
     }
     times = runtimes.seconds(
-        {name: runtimes.on(context, lambda: runtimes.algorithm_3(workload)) for name, context in contexts.items()}
+        {name: runtimes.on(context, lambda: runtimes.algorithm_3(workload)) for name, context in contexts.items()},
+        rounds,
     )
     start = runtimes.on(contexts["cpu"], lambda: lambda: _weights_after(process, workload, rounds=0))()
     moved = max(float(np.max(np.abs(w - s))) for w, s in zip(models["cpu"], start, strict=True))
@@ -146,12 +147,14 @@ def main(argv: list[str]) -> None:
         )
         return
     devices = [device.name for device in tf.config.list_logical_devices("GPU")]
-    findings = {name: compare(workload, devices) for name, workload in workloads().items()}
-    text, sound = report(describe_machine(gpus), findings, run_tests() if _TESTS.value else None)
+    findings = {name: compare(workload, devices, flags.FLAGS.rounds) for name, workload in workloads().items()}
+    text, sound = report(describe_machine(gpus), findings, run_tests() if flags.FLAGS.tests else None)
     print(text)
     if not sound:
         raise SystemExit(1)
 
 
 if __name__ == "__main__":
+    local_training.define_flags()
+    flags.DEFINE_bool("tests", True, "Run the runtime's own tests, too.")
     app.run(main)

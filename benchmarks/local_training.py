@@ -22,8 +22,6 @@ from absl import app, flags
 
 import tff_fen
 
-ROUNDS = flags.DEFINE_integer("rounds", 15, "Rounds timed per contender.", lower_bound=3)
-
 CLIENTS, EXAMPLES, FEATURES, CLASSES = 10, 600, 784, 10
 EPOCHS, BATCH_SIZE, LEARNING_RATE, L2 = 5, 10, 0.1, 1e-4
 SPEC = (tf.TensorSpec([None, FEATURES], tf.float32), tf.TensorSpec([None], tf.int32))
@@ -124,7 +122,7 @@ def main(argv: list[str]) -> None:
     ]
     times: dict[str, list[float]] = {c.name: [] for c in contenders}
     states = {c.name: c.process.initialize() for c in contenders}
-    for _ in range(2 + ROUNDS.value):
+    for _ in range(2 + flags.FLAGS.rounds):
         for c in contenders:
             with tff.framework.get_context_stack().install(c.context):
                 start = time.perf_counter()
@@ -139,5 +137,11 @@ def main(argv: list[str]) -> None:
         print(f"{c.name:55} {median:8.2f} {low:6.2f}-{high:6.2f} {peak_megabytes(c.worker):8.0f}  {ratios}")
 
 
+def define_flags() -> None:
+    """Not on import: tests import benchmarks beside an experiment's flags, of which some have the same names."""
+    flags.DEFINE_integer("rounds", 15, "Rounds timed per contender.", lower_bound=3)
+
+
 if __name__ == "__main__":
+    define_flags()
     app.run(main)

@@ -14,10 +14,10 @@ from __future__ import annotations
 import os
 
 import numpy as np
-from absl import app
+from absl import app, flags
 
 import tff_fen
-from benchmarks import runtimes
+from benchmarks import local_training, runtimes
 from tff_fen.runtime.ray.cluster import start_local_cluster
 
 _WORKERS = (1, 2)
@@ -34,7 +34,8 @@ def main(argv: list[str]) -> None:
     workload = runtimes.cifar()
     contexts = {**on_ray, **in_process}
     times = runtimes.seconds(
-        {name: runtimes.on(context, lambda: runtimes.algorithm_3(workload)) for name, context in contexts.items()}
+        {name: runtimes.on(context, lambda: runtimes.algorithm_3(workload)) for name, context in contexts.items()},
+        flags.FLAGS.rounds,
     )
     runtimes.report(f"cifar, Algorithm 3, a round, {len(os.sched_getaffinity(0))} cores", times, "Ray, 1 workers")
     one, two = (np.array(times[f"Ray, {n} workers"].wall) for n in _WORKERS)
@@ -43,4 +44,5 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
+    local_training.define_flags()
     app.run(main)

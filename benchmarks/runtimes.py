@@ -44,7 +44,6 @@ from tff_fen.runtime.inprocess import graphs
 from tff_fen.runtime.passes import fusing, isolating, stages
 
 _NAMES = ["mnist", "cifar", "lstm", "overhead"]
-WORKLOADS = flags.DEFINE_multi_enum("workloads", _NAMES, _NAMES, "What to time.")
 _WARM_UP = 2
 
 ELASTIC_NET = tff_fen.ElasticNet(l1=1e-6, l2=1e-2, threshold=1e-3)
@@ -262,10 +261,10 @@ class Times(NamedTuple):
     cpu: list[float]
 
 
-def seconds(contenders: dict[str, Run]) -> dict[str, Times]:
-    """The times of the contenders' rounds, taken in turns."""
+def seconds(contenders: dict[str, Run], rounds: int) -> dict[str, Times]:
+    """The times of that many rounds of each contender, taken in turns."""
     times = {name: Times([], []) for name in contenders}
-    for _ in range(_WARM_UP + fed_prox.ROUNDS.value):
+    for _ in range(_WARM_UP + rounds):
         for name, run in contenders.items():
             cpu_start = _cpu_seconds()  # before the clock starts: it takes a millisecond or more
             start = time.perf_counter()
@@ -305,7 +304,7 @@ def main(argv: list[str]) -> None:
     del argv
     IN_PROCESS.append(tff_fen.runtime.create_inprocess_context())
     threads = len(os.sched_getaffinity(0))
-    if "mnist" in WORKLOADS.value:
+    if "mnist" in flags.FLAGS.workloads:
         workload = mnist()
         contenders = {name: on(context, lambda: algorithm_3(workload)) for name, context in runtimes()}
         contenders["in process, usual executor"] = with_usual_executor(workload)
@@ -314,25 +313,27 @@ def main(argv: list[str]) -> None:
         default = tff.backends.native.create_sync_local_cpp_execution_context()
         contenders["TFF FedProx (Keras), native default"] = on(default, stock_fed_prox)
         contenders |= {f"TFF FedProx (Keras), {name}": on(context, stock_fed_prox) for name, context in runtimes()}
-        report("mnist, Algorithm 3, a round", seconds(contenders), "in process")
-    if "cifar" in WORKLOADS.value:
+        report("mnist, Algorithm 3, a round", seconds(contenders, flags.FLAGS.rounds), "in process")
+    if "cifar" in flags.FLAGS.workloads:
         images = cifar()
         contenders = {name: on(context, lambda: algorithm_3(images)) for name, context in runtimes()}
         contenders["floor"] = floor(images, threads)
         contenders["floor with the in-process loop"] = floor(images, threads, with_loops=True)
-        report("cifar, Algorithm 3, a round", seconds(contenders), "in process")
-    if "lstm" in WORKLOADS.value:
+        report("cifar, Algorithm 3, a round", seconds(contenders, flags.FLAGS.rounds), "in process")
+    if "lstm" in flags.FLAGS.workloads:
         texts = lstm()
         contenders = {name: on(context, lambda: algorithm_3(texts)) for name, context in runtimes()}
         contenders["in process, usual executor"] = with_usual_executor(texts)
         with mock.patch.object(tff_fen, "fuse_lstm", lambda model: model):
             contenders["in process, Keras's loop"] = on(IN_PROCESS[0], lambda: algorithm_3(texts))
-        report("lstm, Algorithm 3, a round", seconds(contenders), "in process")
-    if "overhead" in WORKLOADS.value:
+        report("lstm, Algorithm 3, a round", seconds(contenders, flags.FLAGS.rounds), "in process")
+    if "overhead" in flags.FLAGS.workloads:
         for num_clients in (10, 100, 1000):
             contenders = {name: on(context, lambda: additions(num_clients)) for name, context in runtimes()}  # noqa: B023
-            report(f"{num_clients} clients of one addition", seconds(contenders), "in process")
+            report(f"{num_clients} clients of one addition", seconds(contenders, flags.FLAGS.rounds), "in process")
 
 
 if __name__ == "__main__":
+    fed_prox.define_flags()
+    flags.DEFINE_multi_enum("workloads", _NAMES, _NAMES, "What to time.")
     app.run(main)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
+import absl.logging
 import pytest
 
 import tff_fen
@@ -16,11 +17,14 @@ pytest.register_assert_rewrite("tests.support")
 
 @pytest.fixture(autouse=True)
 def absl_logs_reach_caplog() -> Iterator[None]:
-    """A command that ran in this process has taken absl's logger for itself."""
+    """A command that ran in this process has taken absl's logger for itself, and may have silenced it."""
     logger = logging.getLogger("absl")
-    before, logger.propagate = logger.propagate, True
+    before = logger.propagate, absl.logging.get_verbosity()
+    logger.propagate = True
+    absl.logging.set_verbosity(absl.logging.INFO)
     yield
-    logger.propagate = before
+    logger.propagate = before[0]
+    absl.logging.set_verbosity(before[1])
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import tff_fen
-from benchmarks import gpu_check, local_training, runtimes
+from benchmarks import gpu_check, runtimes
 from tests.support import new_process
 
 
@@ -30,20 +30,18 @@ def test_without_a_gpu_it_says_so_and_ends_well() -> None:
     assert output.startswith("No GPU: TensorFlow") and "make venv GPU=1" in output
 
 
-def test_the_same_device_twice_agrees(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_device_twice_agrees() -> None:
     """As on a GPU, the graphs of the second have none of what is made for CPUs, which may round otherwise."""
-    monkeypatch.setattr(local_training, "ROUNDS", type("Flag", (), {"value": 1}))
-    found = gpu_check.compare(tiny(), ["/device:CPU:0"])
+    found = gpu_check.compare(tiny(), ["/device:CPU:0"], rounds=1)
     assert 0.0 <= found.difference < 1e-6 and found.is_sound
     assert found.cpu > 0.0 and found.gpu > 0.0
 
 
 def test_a_difference_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_training, "ROUNDS", type("Flag", (), {"value": 1}))
     weights = iter([[np.ones(2)], [np.array([1.0, 1.01])], [np.zeros(2)]])  # CPU, GPU, before both
     monkeypatch.setattr(gpu_check, "_weights_after", lambda *_, **__: next(weights))
-    monkeypatch.setattr(runtimes, "seconds", lambda runs: {name: runtimes.Times([1.0], [1.0]) for name in runs})
-    found = gpu_check.compare(tiny(), ["/device:CPU:0"])
+    monkeypatch.setattr(runtimes, "seconds", lambda runs, rounds: {name: runtimes.Times([1.0], [1.0]) for name in runs})
+    found = gpu_check.compare(tiny(), ["/device:CPU:0"], rounds=1)
     assert found.difference == pytest.approx(0.01) and not found.is_sound
 
 

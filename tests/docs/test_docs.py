@@ -198,7 +198,7 @@ def symbols_of(path: pathlib.Path) -> set[str]:
     return found
 
 
-def tests_of(path: pathlib.Path) -> set[str]:
+def named_tests(path: pathlib.Path) -> set[str]:
     """The names of a module's tests, those that it shares by way of `tests.support` included."""
     modules = re.findall(r"^from (tests\.support\.\w+) import", path.read_text(), re.MULTILINE)
     files = [path, *(ROOT / f"{module.replace('.', '/')}.py" for module in modules)]
@@ -269,7 +269,7 @@ def test_named_files_and_commands_exist(page: pathlib.Path) -> None:
         assert all(path.exists() for path in named), command
         files = [file for path in named for file in ([path] if path.is_file() else path.rglob("test_*.py"))]
         assert files, command
-        names = [name for file in files for name in tests_of(file)]
+        names = [name for file in files for name in named_tests(file)]
         names += [page.stem for page in PAGES]  # ids of the tests above
         for expression in re.findall(r"-k (?:\"([^\"]+)\"|(\S+))", command):
             for word in "".join(expression).split(" or "):

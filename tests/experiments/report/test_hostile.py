@@ -25,7 +25,7 @@ from experiments.report.html import Html, element, join, legible
 from experiments.report.read import search
 from experiments.report.sections import Builder
 from experiments.report.stored import ReportError
-from experiments.report_command import count_split
+from experiments.report_splits import count_split
 from tasks import registry
 from tasks.data_sets import sources, synthetic
 from tasks.splits import parse_split

@@ -70,7 +70,7 @@ def use_one_thread(graph_def: tf.compat.v1.GraphDef) -> None:
         functions[loop].attr["_noinline"].b = True
         call.attr["executor_type"].s = _EXECUTOR.encode()
         call.attr["config_proto"].s = _config()
-        if _has_fast_products():
+        if devices.uses_onednn() and _has_fast_products():
             for node in nodes_of(loop, functions):
                 _use_fast_product(node)
 
@@ -102,7 +102,7 @@ def _config() -> bytes:
 
 @functools.cache
 def _has_fast_products() -> bool:
-    return devices.uses_onednn() and op_def_registry.get("_MklMatMul") is not None
+    return op_def_registry.get("_MklMatMul") is not None
 
 
 def _use_fast_product(node: tf.compat.v1.NodeDef) -> None:

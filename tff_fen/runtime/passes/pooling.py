@@ -38,7 +38,7 @@ def use_fast_gradients(graph_def: tf.compat.v1.GraphDef) -> None:
     stays as it is.
     """
     pairs = list(_pairs(graph_def))
-    if pairs and _is_available():
+    if pairs and devices.uses_onednn() and _is_available():
         _replace(pairs)
 
 
@@ -78,9 +78,7 @@ def _replace(pairs: list[_Pair]) -> None:
 
 @functools.cache
 def _is_available() -> bool:
-    """Whether oneDNN is to be used, and TensorFlow has these operations: a pair is tried."""
-    if not devices.uses_onednn():
-        return False
+    """Whether TensorFlow has these operations: a pair is tried."""
     with tf.Graph().as_default() as graph:
         image = tf.zeros([1, 2, 2, 1])
         pool = tf.nn.max_pool2d(image, 2, 2, "VALID")
