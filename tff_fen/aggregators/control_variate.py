@@ -10,6 +10,7 @@ import tensorflow_federated as tff
 
 from tff_fen import measurements as measurements_lib
 from tff_fen.aggregators.broadcasting import BroadcastingAggregationProcess
+from tff_fen.aggregators.fixed_denominator import check_shared_budget
 from tff_fen.aggregators.mean_and_count import MeanAndCountFactory, check_population, federated_zeros, resolve_factory
 from tff_fen.checks import check_integer
 
@@ -52,6 +53,7 @@ class ControlVariateFactory(tff.aggregators.WeightedAggregationFactory):
         self._num_clients, self._measure = num_clients, measurements
         self._aggregator = resolve_factory("aggregator", aggregator)
         self._control_aggregator = resolve_factory("control_aggregator", control_aggregator, default=self._aggregator)
+        check_shared_budget("aggregator", self._aggregator, "control_aggregator", self._control_aggregator)
 
     def create(self, value_type: tff.Type, weight_type: tff.Type) -> BroadcastingAggregationProcess:
         """Creates the process for values `<delta=W,control=W>` with float32 weights."""

@@ -21,7 +21,8 @@ def build_dp_factory(
     """Builds the Gaussian mechanism on a sum of clipped messages, divided by a fixed number.
 
     It is `tff.aggregators.DifferentiallyPrivateFactory.gaussian_fixed` with noise from `tff_fen.aggregators.noise`, and
-    fits every builder, `build_fed_avg` too. TFF's own draws its noise from a generator that takes 32 bits once per
+    fits every builder whose round releases one message of a client: `build_fed_avg`, and `build_fed_dyn` without l1
+    (`build_dp_pair` is for the others). TFF's own draws its noise from a generator that takes 32 bits once per
     process: whoever tries them all finds the noise and takes it off.
 
     Args:
@@ -31,6 +32,12 @@ def build_dp_factory(
       test_seed: `None` draws noise that nobody can repeat. A seed is for tests alone: whoever
         knows it can take the noise off again.
     """
+    return _build(noise_multiplier, clients_per_round, clip, test_seed, budget=object())
+
+
+def _build(
+    noise_multiplier: float, clients_per_round: float, clip: float, test_seed: int | None, budget: object
+) -> FixedDenominatorFactory:
     check_number("noise_multiplier", noise_multiplier, 0.0)
     check_number("clients_per_round", clients_per_round, 0.0, open_low=True)
     check_number("clip", clip, 0.0, open_low=True)
@@ -42,7 +49,7 @@ def build_dp_factory(
     else:
         query = _RepeatableGaussianSumQuery(clip, stddev, test_seed)
     factory = tff.aggregators.DifferentiallyPrivateFactory(tfp.NormalizedQuery(query, float(clients_per_round)))
-    return FixedDenominatorFactory(factory, clients_per_round)
+    return FixedDenominatorFactory(factory, clients_per_round, budget=budget)
 
 
 class _FreshGaussianSumQuery(tfp.GaussianSumQuery):
@@ -109,8 +116,9 @@ def build_dp_pair(
     for name, value in (("first_clip", first_clip), ("second_clip", second_clip)):
         check_number(name, value, 0.0, open_low=True)
     seeds = (None, None) if test_seed is None else (2 * test_seed, 2 * test_seed + 1)
+    budget = object()
     first, second = (
-        build_dp_factory(math.sqrt(2.0) * noise_multiplier, clients_per_round, clip, test_seed=seed)
+        _build(math.sqrt(2.0) * noise_multiplier, clients_per_round, clip, seed, budget)
         for clip, seed in zip((first_clip, second_clip), seeds, strict=True)
     )
     return first, second

@@ -9,6 +9,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_fen import measurements as measurements_lib
+from tff_fen.aggregators.fixed_denominator import check_shared_budget
 from tff_fen.aggregators.mean_and_count import MeanAndCountFactory, check_population, federated_zeros, resolve_factory
 from tff_fen.checks import check_integer, check_number
 
@@ -55,6 +56,8 @@ class DualVariableFactory(tff.aggregators.WeightedAggregationFactory):
         self._num_clients, self._l1, self._l2, self._measure = num_clients, l1, l2, measurements
         self._aggregator = resolve_factory("aggregator", aggregator)
         self._sign_aggregator = resolve_factory("sign_aggregator", sign_aggregator, default=self._aggregator)
+        if l1:
+            check_shared_budget("aggregator", self._aggregator, "sign_aggregator", self._sign_aggregator)
 
     def create(self, value_type: tff.Type, weight_type: tff.Type) -> tff.templates.AggregationProcess:
         """Creates the process for deltas of `value_type` with float32 weights."""

@@ -43,14 +43,49 @@ class FixedDenominatorFactory(DeclaredMeanFactory):
     TFF's differentially private factories divide by the `clients_per_round` they are given.
     The algorithms with client states need to know it, to get the sum back; and the number of
     actual participants, which is not private, must not scale what is released.
+
+    Attributes:
+      budget: what two factories that share a noise budget have in common (`build_dp_pair`); `None` where the user
+        of the factory accounts for its noise.
     """
 
-    def __init__(self, factory: tff.aggregators.UnweightedAggregationFactory, denominator: float) -> None:
+    def __init__(
+        self,
+        factory: tff.aggregators.UnweightedAggregationFactory,
+        denominator: float,
+        *,
+        budget: object | None = None,
+    ) -> None:
         """Initializes the factory.
 
         Args:
           factory: an unweighted factory of `tff.aggregators`.
           denominator: the number that `factory` divides by, > 0.
+          budget: see the class.
         """
         check_number("denominator", denominator, 0.0, open_low=True)
         super().__init__(factory, denominator)
+        self.budget = budget
+
+
+def check_shared_budget(
+    first_name: str,
+    first: tff.aggregators.AggregationFactory,
+    second_name: str,
+    second: tff.aggregators.AggregationFactory,
+) -> None:
+    """Checks that one noise budget covers both of the messages that a client's round gives away.
+
+    Raises:
+      ValueError: if one of the factories has a budget of which the other is not the second half.
+    """
+    budgets = [getattr(factory, "budget", None) for factory in (first, second)]
+    if budgets == [None, None] or (first is not second and budgets[0] is budgets[1]):
+        return
+    found = "one factory for both" if first is second else "factories that do not belong together"
+    raise ValueError(
+        f"{first_name} and {second_name} must share one noise budget, found {found}: the algorithm aggregates two "
+        "messages of each client, so a round costs more privacy than the noise multiplier of one factory says. Pass "
+        f"{first_name}, {second_name} = tff_fen.build_dp_pair(...); or, if you account for both yourself, wrap each "
+        "factory in tff_fen.FixedDenominatorFactory(factory, clients_per_round)."
+    )

@@ -14,7 +14,7 @@ import tensorflow_federated as tff
 import tff_fen
 from tasks.data_sets import least_squares
 from tests.support.population import BUILDERS
-from tff_fen.aggregators import DeclaredMeanFactory, MeanAndCountFactory
+from tff_fen.aggregators import DeclaredMeanFactory, DualVariableFactory, MeanAndCountFactory
 
 PER_ROUND = 5
 PROBLEM = least_squares.generate(num_clients=8)
@@ -82,6 +82,30 @@ def test_other_factories_of_tff_are_taken(factory: Any) -> None:
 def test_builders_name_the_argument(algorithm: str, name: str) -> None:
     with pytest.raises(TypeError, match=f"^{name} is differentially private"):
         build(algorithm, **{name: tff.learning.dp_aggregator(0.1, PER_ROUND)})
+
+
+@pytest.mark.parametrize(("algorithm", "name"), [("fed_dyn", "sign_aggregator"), ("scaffold", "control_aggregator")])
+def test_two_messages_share_one_budget(algorithm: str, name: str) -> None:
+    """A factory that accounts for one release, for two messages or beside one that is not its other half."""
+    first, second = tff_fen.build_dp_pair(0.1, PER_ROUND, 1.0, 1.0)
+    alone = tff_fen.build_dp_factory(0.1, PER_ROUND, 1.0)
+    mine = tff_fen.FixedDenominatorFactory(alone, PER_ROUND)
+    build(algorithm, aggregator=first, **{name: second})
+    build(algorithm, aggregator=mine)  # whoever wraps it accounts for both
+    bad: list[tuple[Any, Any, str]] = [
+        (alone, None, "one factory for both"),
+        (first, None, "one factory for both"),
+        (first, alone, "factories that do not belong together"),
+        (first, tff.aggregators.MeanFactory(), "factories that do not belong together"),
+        (None, second, "factories that do not belong together"),
+    ]
+    for aggregator, other, found in bad:
+        with pytest.raises(ValueError, match=rf"^aggregator and {name} must share .*{found}.*build_dp_pair"):
+            build(algorithm, aggregator=aggregator, **{name: other})
+
+
+def test_fed_dyn_without_l1_releases_one_message() -> None:
+    DualVariableFactory(8, l1=0.0, l2=0.3, aggregator=tff_fen.build_dp_factory(0.1, PER_ROUND, 1.0))
 
 
 def test_fed_avg_takes_private_factories_as_they_are() -> None:
