@@ -124,6 +124,7 @@ def test_a_failing_script_leaves_no_worker_either() -> None:
     assert time.monotonic() - start < 120
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("command", "expected"),
     [

@@ -30,6 +30,7 @@ def test_without_a_gpu_it_says_so_and_ends_well() -> None:
     assert output.startswith("No GPU: TensorFlow") and "make venv GPU=1" in output
 
 
+@pytest.mark.long
 def test_the_same_device_twice_agrees() -> None:
     """As on a GPU, the graphs of the second have none of what is made for CPUs, which may round otherwise."""
     found = gpu_check.compare(tiny(), ["/device:CPU:0"], rounds=1)

@@ -199,6 +199,7 @@ def test_stopping_the_command_ends_its_peers(number: int) -> None:
     assert all(map(has_ended, family))
 
 
+@pytest.mark.long
 def test_ours_and_tffs_do_the_same_work() -> None:
     peers = {name: bench_peers.PEERS[name] for name in ("in_process", "tff")}
     results = bench_peers.measure("tiny", peers, 1, lambda text: None)

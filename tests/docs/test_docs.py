@@ -38,7 +38,14 @@ def text_of(path: pathlib.Path) -> str:
 # Code.
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if CODE.search(page.read_text())], ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=[pytest.mark.long] * (page.stem == "extending"), id=page.stem)
+        for page in PAGES
+        if CODE.search(page.read_text())
+    ],
+)
 def test_code_runs(page: pathlib.Path) -> None:
     """All blocks of a page in order, in one namespace; the page's own asserts are the checks."""
     text = page.read_text()

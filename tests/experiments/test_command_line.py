@@ -15,7 +15,7 @@ import pytest
 from absl import flags
 
 import tff_fen
-from experiments import command_line, progress, run_command
+from experiments import columns, command_line, progress, run_command
 from experiments.command_line import format_help, group_of, own_flags
 from experiments.settings import FIELDS, GROUPS
 from tests.support.new_process import ROOT, run_python
@@ -189,7 +189,7 @@ def test_the_bar_has_the_accuracy_within_80_columns(name: str, end: str, monkeyp
     with open(writing, "w") as terminal:
         monkeypatch.setattr(sys, "stderr", terminal)
         with progress.Progress(name, 198, 200, 99_000_000, False) as bar:
-            bar.show({"round": 199, "accuracy": 0.9421})
+            bar.show({"round": 199, "accuracy": 0.9421, columns.UPLINK.of(): 0})
         shown = ""
         while not shown.endswith("\n"):  # a terminal hands over what was written in parts
             shown += os.read(reading, 10_000).decode()

@@ -41,8 +41,9 @@ SMALL: dict[str, Any] = dict(
 
 
 # All of the algorithms and all of the aggregators; more pairs are in test_composition.
-PAIRS = [
-    *(("fed_dyn", aggregator) for aggregator in AGGREGATORS),
+PAIRS: list[Any] = [
+    ("fed_dyn", "mean"),
+    *(pytest.param("fed_dyn", other, marks=pytest.mark.long) for other in AGGREGATORS if other != "mean"),
     *((algorithm, "mean") for algorithm in ALGORITHMS if algorithm != "fed_dyn"),
     ("scaffold", "dp"),
 ]

@@ -146,6 +146,7 @@ def test_processes_and_resumed_runs_share_no_key(experiments, finished, tmp_path
     assert np.all(weights(tmp_path / "resumed") != weights(tmp_path / "resumed again"))
 
 
+@pytest.mark.long
 def test_no_key_is_in_the_folder_or_the_log(tmp_path: pathlib.Path) -> None:
     key = np.random.default_rng(5).permutation(np.arange(100, 200, dtype=np.uint8))[:32].tobytes()
     (tmp_path / "source").write_bytes(key)
@@ -168,6 +169,7 @@ def test_no_key_is_in_the_folder_or_the_log(tmp_path: pathlib.Path) -> None:
 # Releases.
 
 
+@pytest.mark.long
 def test_each_release_is_counted(experiments, finished, tmp_path) -> None:
     """A run that was stopped and resumed has spent what one in a piece has; one that was rolled back more."""
     folder = tmp_path / "run"

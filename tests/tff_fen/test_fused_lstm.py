@@ -180,6 +180,7 @@ def weights_after_a_round(process: Any) -> list[np.ndarray]:
     return process.get_model_weights(state).trainable
 
 
+@pytest.mark.long
 def test_rounds_are_those_of_kerass_loop_on_every_runtime() -> None:
     expected = weights_after_a_round(process(fused=False))
     initial = process(fused=False).get_model_weights(process(fused=False).initialize()).trainable

@@ -90,7 +90,7 @@ DECLARED: dict[str, Callable[[], tff.aggregators.AggregationFactory]] = FACTORIE
 
 
 @pytest.mark.parametrize("name", sorted(DECLARED))
-@pytest.mark.parametrize("algorithm", sorted(BUILDERS))
+@pytest.mark.parametrize("algorithm", ["fed_dyn", pytest.param("scaffold", marks=pytest.mark.long)])
 def test_stateful_algorithms_compose(algorithm: str, name: str) -> None:
     process = BUILDERS[algorithm](MODEL, PENALTIES, TRAINING, num_clients=len(CLIENTS), aggregator=DECLARED[name]())
     clients = Clients(algorithm, process, CLIENTS)

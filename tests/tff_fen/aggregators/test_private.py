@@ -121,6 +121,7 @@ def test_fed_avg_takes_private_factories_as_they_are() -> None:
     assert np.any(models[0])
 
 
+@pytest.mark.long
 def test_what_is_refused_would_drift_silently() -> None:
     """|h - mean g_k| / |mean g_k| with 2 to 8 participants where 5 are divided by, without any noise.
 

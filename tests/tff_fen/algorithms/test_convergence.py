@@ -39,11 +39,13 @@ def test_fed_avg_and_fed_prox_stall(l2: float) -> None:
     assert gap_after(tff_fen.build_fed_avg(MODEL, ElasticNet(l2=l2), TRAINING), stateful=False) > 5e-3
 
 
+@pytest.mark.long
 def test_fed_dyn_converges() -> None:
     process = tff_fen.build_fed_dyn(MODEL, ElasticNet(l2=0.3), TRAINING, num_clients=6)
     assert gap_after(process, stateful=True) < 1e-5
 
 
+@pytest.mark.long
 def test_scaffold_converges() -> None:
     process = tff_fen.build_scaffold(MODEL, ElasticNet(), TRAINING, num_clients=6)
     assert gap_after(process, stateful=True) < 1e-5

@@ -49,7 +49,7 @@ def after_two_rounds(build_model: Callable[[], Any], data: dict[int, Any], *, xl
     return evaluate_on(create_context(), run)
 
 
-@pytest.mark.parametrize("name", sorted(MODELS))
+@pytest.mark.parametrize("name", ["MLP", *(pytest.param(name, marks=pytest.mark.long) for name in ("CNN", "LSTM"))])
 def test_the_same_numbers(name: str) -> None:
     build_model, examples = MODELS[name]
     data = {k: examples(k) for k in range(len(SIZES))}

@@ -50,6 +50,7 @@ def test_qsgd_rounds_to_the_levels_beside() -> None:
     assert len({*np.rint(sent / step)}) > 2, "several levels must occur"
 
 
+@pytest.mark.long
 def test_qsgd_has_the_message_as_its_mean() -> None:
     x = tf.constant(np.random.default_rng(0).normal(size=40).astype(np.float32))
     draws = 4000

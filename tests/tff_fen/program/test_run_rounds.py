@@ -94,7 +94,12 @@ def test_client_states_matter_and_a_newcomer_has_the_initial_one(processes: dict
 
 
 @pytest.mark.parametrize(
-    ("kind", "place", "number"), [("fed_dyn", "evaluate", 2), ("scaffold", "sample", 3), ("fed_avg", "evaluate", 0)]
+    ("kind", "place", "number"),
+    [
+        ("fed_dyn", "evaluate", 2),
+        pytest.param("scaffold", "sample", 3, marks=pytest.mark.long),
+        pytest.param("fed_avg", "evaluate", 0, marks=pytest.mark.long),
+    ],
 )
 def test_killed_and_resumed_it_gives_the_bits_of_an_uninterrupted_run(
     processes: dict[str, Any], kind: str, place: str, number: int, tmp_path: pathlib.Path

@@ -99,6 +99,7 @@ def test_it_holds_all_of_tff_fen_and_nothing_else(wheel: pathlib.Path) -> None:
     assert {name for name in names if name.startswith("tff_fen/") and name.endswith(".py")} == modules
 
 
+@pytest.mark.long
 def test_a_users_script_is_killed_and_goes_on_with_the_wheel_alone(wheel: pathlib.Path, tmp_path: pathlib.Path) -> None:
     unpacked = tmp_path / "unpacked"
     zipfile.ZipFile(wheel).extractall(unpacked)

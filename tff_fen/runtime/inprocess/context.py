@@ -72,7 +72,7 @@ class InProcessContext(tff.framework.SyncContext):
                 argument = values.ingest(arg, signature.parameter, lambda f: self._function(f, num_clients))
         result = ComputationEvaluator(self._executable(comp), self._executor, num_clients).run(argument)
         # The signature as written: compiling drops the Python containers.
-        return tff.types.type_to_py_container(values.egest(result, signature.result, num_clients), signature.result)
+        return values.egest(result, signature.result, num_clients)
 
     def _function(self, comp: Any, num_clients: int) -> LocalFunction:
         """An argument that is a computation, as a value."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 import itertools
 from collections.abc import Iterator
 from typing import Any
@@ -49,7 +50,7 @@ def to_dataset(value: Any, type_spec: tff.SequenceType, where: str) -> tf.data.D
             f"Expected {where}, of type {type_spec}, to be a tf.data.Dataset or a list of elements, found "
             f"{tensors.describe(value)}."
         )
-    found = tff.SequenceType(tff.types.tensorflow_to_type(value.element_spec))
+    found = _type_of(value.element_spec)
     if not type_spec.is_assignable_from(found):
         raise TypeError(
             f"Expected {where} to be a data set of type {type_spec}, found one of type {found}. Map or batch it so "
@@ -57,6 +58,19 @@ def to_dataset(value: Any, type_spec: tff.SequenceType, where: str) -> tf.data.D
         )
     _check_name_order(found.element, where)
     return value
+
+
+def _type_of(spec: Any) -> tff.SequenceType:
+    """The type of a data set with elements like these; clients have them in common."""
+    try:
+        return _type_of_hashable(spec)
+    except TypeError:  # a dictionary
+        return tff.SequenceType(tff.types.tensorflow_to_type(spec))
+
+
+@functools.lru_cache(maxsize=64)
+def _type_of_hashable(spec: Any) -> tff.SequenceType:
+    return tff.SequenceType(tff.types.tensorflow_to_type(spec))
 
 
 def _check_name_order(type_spec: tff.Type, where: str) -> None:

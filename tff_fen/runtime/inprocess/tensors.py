@@ -69,10 +69,7 @@ def elements_of(value: Any, type_spec: tff.StructType, where: str) -> Iterator[t
       TypeError: if there are not as many as in the type, or they have names that are not the type's.
     """
     names = [name for name, _ in tff.structure.iter_elements(type_spec)]
-    try:
-        elements = tff.structure.to_elements(tff.structure.from_container(value))
-    except TypeError:
-        elements = None
+    elements = _named_elements(value)
     if elements is None or len(elements) != len(names):
         found = describe(value) if elements is None else f"{len(elements)} elements in {describe(value)}"
         raise TypeError(f"Expected {where} to be a structure of type {type_spec}, found {found}.")
@@ -86,6 +83,20 @@ def elements_of(value: Any, type_spec: tff.StructType, where: str) -> Iterator[t
         zip(elements, tff.structure.iter_elements(type_spec), strict=True)
     ):
         yield element, element_type, f"{where}[{i if name is None else repr(name)}]"
+
+
+def _named_elements(value: Any) -> list[tuple[str | None, Any]] | None:
+    """The elements of a container with their names, as TFF understands it; `None` if it is none."""
+    # What clients' states and data come in. TFF asks each value what protocols it supports, which takes longer than
+    # all the rest of an argument.
+    if isinstance(value, tuple) and hasattr(type(value), "_fields"):
+        return list(zip(value._fields, value, strict=True))  # type: ignore[attr-defined]
+    if type(value) in (tuple, list):
+        return [(None, element) for element in value]
+    try:
+        return tff.structure.to_elements(tff.structure.from_container(value))
+    except TypeError:
+        return None
 
 
 def describe(value: Any) -> str:

@@ -119,7 +119,7 @@ def ingest(
 
 
 def egest(value: Value, type_spec: tff.Type, num_clients: int) -> Any:
-    """Turns a result into what TFF's own runtime returns: NumPy values in `tff.structure.Struct`s, lists of clients.
+    """Turns a result into what TFF's own runtime returns: NumPy values in Python's containers, lists of clients.
 
     Args:
       value: of the runtime.
@@ -131,8 +131,7 @@ def egest(value: Value, type_spec: tff.Type, num_clients: int) -> Any:
     if isinstance(type_spec, tff.SequenceType):
         return tf.data.experimental.from_variant(value, sequences.element_spec(type_spec.element))
     if isinstance(type_spec, tff.StructType):
-        elements = zip(tff.structure.iter_elements(type_spec), value, strict=True)
-        return tff.structure.Struct([(name, egest(v, t, num_clients)) for (name, t), v in elements])
+        return _contain([egest(v, t, num_clients) for t, v in zip(type_spec, value, strict=True)], type_spec)
     if isinstance(type_spec, tff.FederatedType):
         if type_spec.placement is tff.SERVER:
             return egest(value, type_spec.member, num_clients)
@@ -147,3 +146,14 @@ def egest(value: Value, type_spec: tff.Type, num_clients: int) -> Any:
             )
         return [egest(member, type_spec.member, num_clients) for member in value.each(num_clients)]
     raise TypeError(f"A result of type {type_spec} cannot be returned to Python; return what it computes instead.")
+
+
+def _contain(elements: list[Any], type_spec: tff.StructType) -> Any:
+    """Puts elements into the container of their type, or into the one that TFF takes where there is none."""
+    container, names = type_spec.python_container, [name for name, _ in tff.structure.iter_elements(type_spec)]
+    # What clients' states come in. TFF asks each container what protocols it supports, which takes long.
+    if getattr(container, "_fields", None) == (*names,) and issubclass(container, tuple):
+        return container(*elements)
+    if container in (tuple, list) and not any(names):
+        return container(elements)
+    return tff.types.type_to_py_container(tff.structure.Struct(list(zip(names, elements, strict=True))), type_spec)

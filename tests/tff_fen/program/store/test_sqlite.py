@@ -93,6 +93,7 @@ def test_the_file_does_not_grow_when_the_same_clients_take_part_again(tmp_path: 
     assert (tmp_path / "rounds.sqlite-journal").stat().st_size == 0
 
 
+@pytest.mark.long
 def test_memory_grows_with_the_participants_of_a_round_only(tmp_path: pathlib.Path) -> None:
     with start("memory", tmp_path) as child:
         output, _ = child.communicate(timeout=60)
@@ -125,10 +126,14 @@ def test_a_second_process_is_refused_at_once_until_the_first_is_gone(tmp_path: p
 # Atomic.
 
 
+@pytest.mark.long
 def test_kill_9_at_any_instant_leaves_the_last_committed_round(tmp_path: pathlib.Path) -> None:
     rng = random.Random(0)
     reported, in_transaction = -1, 0
-    for attempt in range(30):
+    attempt = 0
+    # A busy machine commits less until it is hit: as often as it takes, within bounds.
+    while attempt < 30 or (attempt < 150 and (reported <= 20 or in_transaction < 5)):
+        attempt += 1
         with start("commit", tmp_path) as child:
             assert child.stdout is not None
             # Some are killed while they start: when the database is created or the last transaction rolled back.

@@ -78,6 +78,7 @@ def test_functions_of_one_name_and_different_bodies() -> None:
     assert [int(function(data)) for function in functions] == [17, 203, 17]
 
 
+@pytest.mark.long
 def test_normalisation_at_clients_side_by_side() -> None:
     """TensorFlow's kernel for it mixes up calls at the same time, or ends the process: so in a process of its own."""
     output = new_process.run_python(
