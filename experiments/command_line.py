@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import textwrap
@@ -53,6 +54,12 @@ def parse_flags(arguments: list[str]) -> list[str]:
     """Returns what is left of a command line after its flags, those of flag files included."""
     try:
         return flags.FLAGS(arguments)
+    except flags.UnrecognizedFlagError as error:
+        near = str(error).partition("Did you mean: ")[2].removesuffix(" ?")
+        meant = f" Did you mean --{near}?" if near else ""
+        raise app.UsageError(f"--{error.flagname} is no flag.{meant} --help lists the flags.") from None
+    except (flags.IllegalFlagValueError, flags.CantOpenFlagFileError) as error:
+        raise app.UsageError(_explain(str(error))) from None
     except UnicodeDecodeError as error:
         named = ", ".join(
             argument if "=" in argument else " ".join(arguments[place : place + 2])
@@ -63,6 +70,20 @@ def parse_flags(arguments: list[str]) -> list[str]:
             f"a flag file must be text in UTF-8, one flag per line, found a byte that is none ({error.reason}, at "
             f"{error.start}). Check {named}"
         ) from None
+
+
+_KINDS = {"float": "a number", "int": "an integer", "bool": "true or false"}
+
+
+def _explain(message: str) -> str:
+    """What absl says of a value of the wrong kind, or of a flag file that cannot be read, as a user would say it."""
+    if found := re.match(r"flag --(\w+)=(.*?): ", message, re.DOTALL):
+        name, value = found.groups()
+        if kind := _KINDS.get(flags.FLAGS[name].flag_type() if name in flags.FLAGS else ""):
+            return f"--{name} must be {kind}, found {value!r}."
+    if found := re.match(r"ERROR:: Unable to open flagfile: \[Errno \d+\] (.*): '(.*)'", message):
+        return f"--flagfile={found[2]} cannot be read: {found[1]}. Name a text file of one flag per line."
+    return message
 
 
 def stop_at_once() -> NoReturn:

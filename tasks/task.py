@@ -72,6 +72,12 @@ class Task(tff.simulation.baselines.BaselineTask):
     training_set: str | None = None
     augment: Augmentation | None = None
 
+    def __attrs_post_init__(self) -> None:
+        """Makes no model, as TFF would, to compare its input's type with the data's: `build_task` gives both one type.
+
+        TFF makes it in a graph, after which Keras refuses all models that the user has made before.
+        """
+
     @property
     def input_spec(self) -> tuple[tf.TensorSpec, tf.TensorSpec]:
         """The type of a batch."""

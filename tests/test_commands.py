@@ -76,8 +76,8 @@ def test_run_experiment_takes_a_flag_file(tmp_path: pathlib.Path) -> None:
     assert "l1" not in content["assumed"] and content["preset"] == "digits/iid/algorithm_3"
     # What it exports is the model of the table, here the mean of the participants' models.
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
-    test = load_task("digits").test  # before the model, which Keras refuses once TFF has made one in a graph
     model = tf.keras.models.load_model(tmp_path / "out" / "model.keras")
+    test = load_task("digits").test
     assert model.evaluate(*test, verbose=0)[1] == pytest.approx(summary["average_accuracy"], abs=1e-6)
     assert f"{summary['average_accuracy']:.2%}" in done.stdout and summary["average_accuracy"] != summary["accuracy"]
     for name, accuracy in (("average", "average_accuracy"), ("server", "accuracy")):
@@ -97,8 +97,12 @@ def test_run_experiment_takes_a_flag_file(tmp_path: pathlib.Path) -> None:
         ("--grid=l1=1e-4,-1", "l1 must be a finite number >= 0, found -1.0"),
         ("--runtime=gpu", "runtime must be one of"),
         ("--ray_address=auto", "ray_address=auto has no effect: it is for --runtime=ray"),
+        (
+            "--task=synthetic --num_clients=10000000",
+            "sampling='bernoulli:0.1' of 10,000,000 clients takes about 1,000,000 in a round, whose data",
+        ),
         ("--runtime=ray --ray_address=127.0.0.1:1", "found '127.0.0.1:1', where there is none"),
-        ("--no_such_flag", "Unknown command line flag 'no_such_flag'"),
+        ("--no_such_flag", "--no_such_flag is no flag. --help lists the flags."),
         ("stray", "unknown arguments: stray"),
     ],
 )

@@ -241,6 +241,14 @@ def test_a_task_trains() -> None:
     assert after.accuracy > 0.8 > 0.5 > before.accuracy
 
 
+def test_a_users_model_is_usable_after_loading_a_task() -> None:
+    """Keras refuses models that were made before one was made in a graph, as TFF does for its tasks."""
+    model = tf.keras.Sequential([tf.keras.layers.InputLayer((64,)), tf.keras.layers.Dense(10)])
+    model.compile("sgd", tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    x, y = load_task("digits", num_clients=20).clients[0]
+    model.fit(x, y, verbose=0)
+
+
 def test_tffs_own_algorithm_trains_on_a_task() -> None:
     task = load_task("digits", num_clients=4)
     process = tff.learning.algorithms.build_weighted_fed_avg(
