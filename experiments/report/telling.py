@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from experiments.methods import Colours
-from experiments.report.groups import Group, compared_values, label_of
-from experiments.settings import FIELDS
+from experiments.report.groups import Group
 
 MOST = 8
 """Groups in a picture."""
@@ -64,27 +63,12 @@ def into_pictures(groups: Sequence[Group]) -> list[list[Group]]:
 
 
 def labels_of(groups: Sequence[Group]) -> dict[Group, str]:
-    """Returns labels that tell groups apart.
-
-    Each names the values in which it differs from the paper's, and those in which groups of its method differ here.
-    """
-    by_method: dict[str, list[Group]] = collections.defaultdict(list)
-    for group in groups:
-        by_method[group.method.key].append(group)
-    labels: dict[Group, str] = {}
-    for members in by_method.values():
-        values = {group: dict(compared_values(group.first)) for group in members}
-        varied = {
-            name for name in FIELDS if len({values[group][name] for group in members if name in values[group]}) > 1
-        }
-        for group in members:
-            named = [name for name in FIELDS if name in varied or name in group.differences]
-            labels[group] = label_of(group.method, {n: values[group][n] for n in named if n in values[group]})
-    twice = {label for label, count in collections.Counter(labels.values()).items() if count > 1}
+    """Returns labels that tell groups apart: their own, with rounds where two have the same, and what is truncated."""
+    count = collections.Counter(group.label for group in groups)
     return {
-        group: label + (f", {group.rounds} rounds" if label in twice else "")
+        group: group.label + (f", {group.rounds} rounds" if count[group.label] > 1 else "")
         + (f" [{group.truncation}]" if group.truncation else "")
-        for group, label in labels.items()
+        for group in groups
     }  # fmt: skip
 
 

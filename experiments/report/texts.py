@@ -12,8 +12,9 @@ LEAD = (
     "further up is better."
 )
 INTRODUCTION = (
-    "{runs} runs of FedElasticNet (Kim, Woo, Seo and Kim, arXiv:2210.02940) and of the methods it is added to, beside the "
-    "paper's figures. Every number comes from the runs' metrics.csv. Below each table and picture stand the "
+    "{runs} runs of FedElasticNet (Kim, Woo, Seo and Kim, arXiv:2210.02940) and of the methods it is added to, beside "
+    "the paper's figures. Every number comes from the runs' metrics.csv. A method's name alone stands for the values "
+    "of its preset; brackets hold what differs. Below each table and picture stand the "
     "commands that make its runs, in their folders, and this page."
 )
 SHORT = (

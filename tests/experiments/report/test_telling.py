@@ -26,11 +26,11 @@ def groups_in(folder: pathlib.Path) -> list[Group]:
 
 
 def test_a_sweep_is_drawn_whole(tmp_path: pathlib.Path) -> None:
-    """Four values of l1, three seeds each: one picture of four curves, each with its value."""
+    """Four values of l1, three seeds each: one picture of four curves, each with what differs from its preset."""
     for l1, seed in itertools.product((0.0, 1e-4, 1e-3, 1e-2), range(3)):
         write_run(tmp_path / f"l1={l1},seed={seed}", "mnist/iid/algorithm_3", l1=l1, seed=seed)
     (picture,) = into_pictures(groups_in(tmp_path))
-    labels = ["Algorithm 3 (l1=0.0001)", "Algorithm 3 (l1=0.001)", "Algorithm 3 (l1=0.01)", "Algorithm 3, l1 = 0"]
+    labels = ["Algorithm 3", "Algorithm 3 (l1=0.001)", "Algorithm 3 (l1=0.01)", "Algorithm 3, l1 = 0"]
     assert [len(group.runs) for group in picture] == [3] * 4 and list(labels_of(picture).values()) == labels
     assert len({(shown.colours, shown.marker) for shown in tell_apart(picture)}) == 4
     drawn = draw_accuracy(picture)(Look(False, "#000000", False))
