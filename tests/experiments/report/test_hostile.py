@@ -49,13 +49,13 @@ def config(name: str, value: Any) -> Callable[[pathlib.Path], None]:
     return change
 
 
-def cell(column: str, value: str) -> Callable[[pathlib.Path], None]:
-    """Another value in the third round of metrics.csv."""
+def cell(column: str, value: str, number: int = 3) -> Callable[[pathlib.Path], None]:
+    """Another value in the third or another round of metrics.csv."""
 
     def change(folder: pathlib.Path) -> None:
         with (folder / "metrics.csv").open(newline="") as file:
             rows = [*csv.reader(file)]
-        rows[3][rows[0].index(column)] = value
+        rows[number][rows[0].index(column)] = value
         with (folder / "metrics.csv").open("w", newline="") as file:
             csv.writer(file).writerows(rows)
 
@@ -165,6 +165,49 @@ MALFORMED: dict[str, tuple[Callable[[pathlib.Path], None], str]] = {
     "updates are negative": (content("updates.csv", f"{BINS}0,1,-2\n1,2,3\n"), "-2 in column 'count'"),
     "updates lack a count": (content("updates.csv", f"{BINS}0,1,\n1,2,3\n"), "a count is missing"),
 }  # fmt: skip
+
+
+def summary(name: str, value: Any) -> Callable[[pathlib.Path], None]:
+    """Another value in summary.json."""
+
+    def change(folder: pathlib.Path) -> None:
+        values = json.loads((folder / "summary.json").read_text()) | {name: value}
+        (folder / "summary.json").write_text(json.dumps(values))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "preset", "changes"),
+    [
+        (cell("client_work/train/delta/entropy_trunc", "nan"), "mnist/iid/algorithm_3", {}),
+        (cell("client_work/train/delta/entropy_trunc", "inf"), "mnist/iid/algorithm_3", {}),
+        (cell("dp_epsilon", "", 100), "mnist/iid/fed_avg", {"aggregator": "dp", "dp_noise_multiplier": 1.0}),
+        (cell("dp_epsilon", "inf", 100), "mnist/iid/fed_avg", {"aggregator": "dp", "dp_noise_multiplier": 1.0}),
+        (config("task", "x"), "mnist/iid/algorithm_3", {}),
+        (summary("average_accuracy", 0.5), "mnist/iid/fed_avg", {}),
+    ],
+    ids=["nan", "inf", "no epsilon", "inf epsilon", "title", "another accuracy"],
+)
+def test_a_folder_with_odd_numbers_is_drawn_beside_a_good_one(
+    undrawn: None, tmp_path: pathlib.Path, change: Callable[[pathlib.Path], None], preset: str, changes: dict[str, Any]
+) -> None:
+    """A seed that diverged, say."""
+    write_run(tmp_path / "good", preset, seed=1, **changes)
+    folder = write_run(tmp_path / "odd", preset, **changes)
+    change(folder)
+    runs, left_out = search([tmp_path])
+    assert len(runs) == 2 and not left_out
+    builder = Builder(group_runs(runs), "python make_report.py x", None)
+    content = page.build_page("title", builder.lead(), builder.sections(), builder.end(left_out))
+    assert "odd" in content and "nan" not in " ".join(ET.fromstring(content.partition("\n")[2]).itertext())
+
+
+def test_an_accuracy_that_is_missing_is_named(tmp_path: pathlib.Path) -> None:
+    folder = write_run(tmp_path / "run", "mnist/iid/fed_dyn", rounds=3)
+    cell("average_accuracy", "")(folder)
+    _, [left_out] = search([tmp_path])
+    assert f"{folder / 'metrics.csv'} is damaged: round 3 has no average_accuracy" in left_out.reason
 
 
 @pytest.fixture(scope="module")
