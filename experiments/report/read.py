@@ -205,6 +205,8 @@ def search(folders: Sequence[pathlib.Path]) -> tuple[list[Run], list[LeftOut]]:
             runs.append(read_run(path, name, root))
         except ReportError as error:
             left_out.append(LeftOut(path, str(error)))
+        except MemoryError:
+            left_out.append(LeftOut(path, f"{path} cannot be read: there is no memory for it. Take the folder away."))
     return runs, left_out
 
 

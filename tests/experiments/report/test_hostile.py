@@ -142,6 +142,10 @@ MALFORMED: dict[str, tuple[Callable[[pathlib.Path], None], str]] = {
     "metrics have a zero byte": (content("metrics.csv", "round,accuracy\n1,\x00\n"), "metrics.csv"),
     "metrics have a long field": (content("metrics.csv", "round\n" + "1" * 200_000), "metrics.csv is damaged"),
     "metrics name a column twice": (content("metrics.csv", "round,round\n1,1\n"), "the names of its columns"),
+    "metrics have many rows": (content("metrics.csv", "round,accuracy\n" + ",\n" * 2**19), "more than 300,000 rows"),
+    "metrics have many cells": (
+        content("metrics.csv", ",".join(map(str, range(5000))) + "\n" + ("," * 4999 + "\n") * 2100), "10,000,000 cells",
+    ),
     "a round is missing": (cell("round", "7"), "line 4 is of round 7"),
     "a cell is a script": (cell(NON_ZEROS, SCRIPT), f"'{SCRIPT}' in column"),
     "a count is negative": (cell(NON_ZEROS, "-5"), "-5 in column"),
@@ -165,6 +169,21 @@ MALFORMED: dict[str, tuple[Callable[[pathlib.Path], None], str]] = {
     "updates are negative": (content("updates.csv", f"{BINS}0,1,-2\n1,2,3\n"), "-2 in column 'count'"),
     "updates lack a count": (content("updates.csv", f"{BINS}0,1,\n1,2,3\n"), "a count is missing"),
 }  # fmt: skip
+
+
+def test_a_folder_without_memory_for_it_is_left_out(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_run(tmp_path / "good", "mnist/iid/fed_avg", rounds=3)
+    write_run(tmp_path / "large", "mnist/iid/fed_avg", rounds=3)
+
+    def read_or_fail(path: pathlib.Path, *arguments: Any) -> read.Run:
+        if path.name == "large":
+            raise MemoryError
+        return read_run(path, *arguments)
+
+    read_run = read.read_run
+    monkeypatch.setattr(read, "read_run", read_or_fail)
+    [run], [left_out] = search([tmp_path])
+    assert run.name == "good" and left_out.path == tmp_path / "large" and "no memory for it" in left_out.reason
 
 
 def summary(name: str, value: Any) -> Callable[[pathlib.Path], None]:
