@@ -10,17 +10,20 @@ seed = [0, 1, 2]
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from experiments.command_line import group_of, own_flags
+from experiments.files import read_regular
 from experiments.plan import PlannedRun, plan_runs
 from experiments.settings import FIELDS, GROUPS, VALUES, Settings
 from experiments.values import check_name, nearest
 
 FILE = "experiment.toml"
+_MOST = 2**20  # bytes
 # What is no setting of an experiment, or has a table of its own.
 _NOT_IN_FILES = ("config", "grid", "list")
 _WORDS = {bool: "true or false", int: "an integer", float: "a number", str: "a text in quotes"}
@@ -45,7 +48,8 @@ class Asked(NamedTuple):
 def read_config(path: str) -> Asked:
     """Reads a file of settings; raises a `ValueError` that names file and key for what is wrong with it."""
     try:
-        content = tomllib.loads(pathlib.Path(path).read_text())
+        # What the user names may be a link to a file, never a pipe, which would make its reader wait.
+        content = tomllib.loads(read_regular(pathlib.Path(os.path.realpath(path)), _MOST).decode())
     except (OSError, UnicodeError) as error:
         raise ValueError(f"--config={path} cannot be read: {error}. Give a TOML file.") from error
     except tomllib.TOMLDecodeError as error:

@@ -38,6 +38,8 @@ from experiments.histogram import format_updates
 from experiments.numerics import describe_numerics, describe_versions, find_differences
 from experiments.settings import Settings
 from tff_fen.program.records import Record
+from tff_fen.program.store import DamagedStoreError
+from tff_fen.program.store.errors import START_ANEW
 
 _MOST = 2**32  # bytes of a file that is read
 
@@ -91,15 +93,16 @@ class Folder:
         Raises:
           ConfigMismatchError: if the folder's experiment has other values, or more rounds, or began with other
             numerics; the message shows them.
+          DamagedStoreError: if the header in the store is none.
         """
         now = {"config": json.loads(config.to_json()), **about, "versions": describe_versions(), "commit": _commit()}
         now["numerics"] = describe_numerics()
         if stored is None:
             stored = json.dumps(now).encode()
-        there = json.loads(stored)
+        there = self._parse_header(stored)
         different = config.differences(there["config"])
         if there["data"] != now["data"]:
-            sets = [content.get("resolved", {}).get("training_set") for content in (now, there)]
+            sets = [(content.get("resolved") or {}).get("training_set") for content in (now, there)]
             if sets[0] != sets[1]:
                 different["training_set"] = (sets[0], sets[1])
             else:
@@ -120,6 +123,26 @@ class Folder:
         content = {**now, "numerics": None, **there, "config": now["config"], **changed}
         write_whole(self.path / "config.json", json.dumps(content, indent=2).encode() + b"\n")
         return stored
+
+    def _parse_header(self, stored: bytes) -> dict[str, Any]:
+        """The header in the store, as far as it is looked at of the kinds that it was written with."""
+        try:
+            there = json.loads(stored)
+        except (ValueError, RecursionError) as error:
+            there = str(error)
+        if (
+            not isinstance(there, dict)
+            or not isinstance(there.get("config"), dict)
+            or not isinstance(there.get("data"), str)
+            or not isinstance(there.get("commit", 0), str | None)
+            or not all(isinstance(there.get(name) or {}, dict) for name in ("versions", "numerics", "resolved"))
+            or not all(isinstance(there["config"].get(name, ""), str) for name in ("algorithm", "hyperparameters"))
+        ):
+            raise DamagedStoreError(
+                f"{self.store} is damaged: its header must be a JSON object with config, data and commit as they were "
+                f"written, found {str(there)[:80]!r}. {START_ANEW}"
+            )
+        return there
 
     def _check_numerics(
         self, there: Mapping[str, Any], now: Mapping[str, Any], done: int, allow: bool
@@ -146,7 +169,14 @@ class Folder:
         return {"numerics_changed": changes} if changes else {}
 
     def start(self, records: Iterable[Record]) -> None:
-        """Brings `metrics.csv` and TensorBoard's events into line with the store."""
+        """Brings `metrics.csv` and TensorBoard's events into line with the store.
+
+        Raises:
+          DamagedStoreError: if a record has a column that is no number.
+        """
+        records = [*records]
+        for record in records:
+            self._check_record(record.row)
         remove_unfinished(self.path)
         for stale in self.path.glob("events.out.tfevents.*"):
             stale.unlink()
@@ -157,6 +187,17 @@ class Folder:
         write_whole(self.path / "metrics.csv", _format_rows(self._columns, rows, header=True).encode())
         for row in rows:
             self._release(row)
+
+    def _check_record(self, row: Mapping[str, Any]) -> None:
+        numbers = {name: value for name, value in row.items() if value is not None}
+        bad = [
+            name for name, value in numbers.items()
+            if not isinstance(value, float) and not (isinstance(value, int) and abs(value) < 2**63)
+        ]  # fmt: skip
+        if bad:
+            raise DamagedStoreError(
+                f"{self.store} is damaged: of round {row[ROUND.name]}, {bad[0]} is no number. {START_ANEW}"
+            )
 
     def add(self, record: Record) -> None:
         """Adds a round; its columns may come in another order than before, and there may be new ones."""

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from experiments.columns import (
-    ACCURACY,
     CONTRIBUTING,
     ENTROPY,
     EPSILON,
@@ -49,9 +48,9 @@ def summarize(
         **{f"entropy_{message}_sum": total(ENTROPY.of(message)) for message in ENTROPY.messages(rows[0])},
         **{name: int(total(name)) for name in rows[0] if is_summed(name)},
     }
-    evaluated = [row for row in rows if row[ACCURACY.name] is not None]
     for name, value in evaluation(last).items():
-        summary |= {name: value, f"best_{name}": max([value, *(row[name] for row in evaluated)])}
+        found = [row[name] for row in rows if row.get(name) is not None]
+        summary |= {name: value, f"best_{name}": max([value, *found])}
     for column in (EPSILON, RELEASES, LOWER_BOUND):
         if rows[-1].get(column.name) is not None:
             summary[column.name] = rows[-1][column.name]

@@ -40,10 +40,19 @@ def test_what_is_wrong_with_hashes_is_named() -> None:
     assert lock.hash_findings({"one": "2"}, text, "FILE")[0] == "no hash: one==2 has none in FILE; run `make lock`"
 
 
-def test_installing_requires_hashes() -> None:
-    script = (ROOT / "tools" / "install.sh").read_text()
-    installs = re.findall(r"run_pip (.*?-r \S+)", script)
-    assert installs and all(arguments.startswith("--require-hashes") for arguments in installs)
+@pytest.mark.parametrize(
+    ("script", "command", "files"),
+    [
+        ("install.sh", "run_pip", ['"$TMPDIR/builders.txt"', "requirements.lock"]),
+        ("gpu.sh", "pip install", ["requirements-gpu.lock"]),
+        ("notebook.sh", "pip install", ["requirements-notebook.lock"]),
+    ],
+)
+def test_installing_requires_hashes(script: str, command: str, files: list[str]) -> None:
+    text = (ROOT / "tools" / script).read_text().replace("\\\n", " ")
+    installs = re.findall(rf"{command} (.*?)-r (\S+)", text)
+    assert [file.rstrip(";") for _, file in installs] == files
+    assert all("--require-hashes" in arguments.split() for arguments, _ in installs)
 
 
 def test_setuptools_has_no_known_hole() -> None:

@@ -48,7 +48,7 @@ def test_jupyter_is_installed_once_by_hash_and_its_kernel_is_this_checkouts(chec
         assert done.returncode == 0, done.stderr
     install, *started = (checkout / "calls.txt").read_text().splitlines()
     assert "--require-hashes -r requirements-notebook.lock" in install and "--no-deps" in install
-    assert started == 2 * ["-Im notebook my.ipynb --no-browser --port=1"]
+    assert started == 2 * ["-Im notebook --ip=127.0.0.1 my.ipynb --no-browser --port=1"]
     kernel = checkout / ".venv-notebook" / "share" / "jupyter" / "kernels" / "python3" / "kernel.json"
     spec = json.loads(kernel.read_text())
     assert spec["argv"][0] == str(checkout / ".venv" / "bin" / "python")

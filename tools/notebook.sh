@@ -43,5 +43,5 @@ JSON
   printf '%s\n' "$wanted" >$stamp
 fi
 exec 9<&-
-# -I: the user's PYTHONPATH is for other packages.
-exec $venv/bin/python -Im notebook "$notebook" "$@"
+# -I: the user's PYTHONPATH is for other packages. --ip: whatever the user's configuration says; a flag says more.
+exec $venv/bin/python -Im notebook --ip=127.0.0.1 "$notebook" "$@"

@@ -5,9 +5,10 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from experiments import presets
 from experiments.files import file_name
@@ -121,13 +122,14 @@ class Group:
         return self.rounds < self.planned
 
     def mean(self, quantity: Callable[[Run], float]) -> float:
-        """Over the seeds."""
-        return statistics.fmean(quantity(run) for run in self.runs)
+        """Over the seeds; not finite if one of them is not."""
+        with np.errstate(all="ignore"):
+            return float(np.mean([quantity(run) for run in self.runs]))
 
     def spread(self, quantity: Callable[[Run], float]) -> float | None:
-        """Standard deviation over the seeds; `None` for a single one."""
-        values = [quantity(run) for run in self.runs]
-        return statistics.stdev(values) if len(values) > 1 else None
+        """Standard deviation over the seeds, not finite if one of them is not; `None` for a single one."""
+        with np.errstate(all="ignore"):
+            return float(np.std([quantity(run) for run in self.runs], ddof=1)) if len(self.runs) > 1 else None
 
 
 def format_value(value: Any) -> str:

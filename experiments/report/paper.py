@@ -100,8 +100,9 @@ class Comparison:
 
     @property
     def ratio(self) -> float | None:
-        """Of this project's figure to the paper's; `None` where the data are others and of influence."""
-        return self.here / self.cell.value if is_papers_data(self.group) or _is_dense(self.group) else None
+        """Of this project's figure to the paper's; `None` if that is not finite, or if other data have influence."""
+        known = math.isfinite(self.here) and (is_papers_data(self.group) or _is_dense(self.group))
+        return self.here / self.cell.value if known else None
 
 
 def read_cells() -> list[Cell]:

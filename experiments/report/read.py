@@ -37,6 +37,7 @@ _PATTERNS = {
 _SPLITS = r"iid|natural|shards(:[1-9]\d{0,8})?|dirichlet:\d+(\.\d*)?([eE][+-]?\d{1,3})?"
 _RANGES = {"num_clients": (1, 10_000_000), "alpha": (0, 1e6), "beta": (0, 1e6)}
 _NEEDED = (columns.ROUND.name, columns.ACCURACY.name)
+_EVALUATED = (columns.ACCURACY.name, columns.AVERAGE_ACCURACY.name)
 # A user's own algorithm need not measure its messages or give them back to be counted.
 _OF_OURS = (
     columns.NON_ZEROS.of(columns.UPDATE),
@@ -204,6 +205,8 @@ def search(folders: Sequence[pathlib.Path]) -> tuple[list[Run], list[LeftOut]]:
             runs.append(read_run(path, name, root))
         except ReportError as error:
             left_out.append(LeftOut(path, str(error)))
+        except MemoryError:
+            left_out.append(LeftOut(path, f"{path} cannot be read: there is no memory for it. Take the folder away."))
     return runs, left_out
 
 
@@ -270,11 +273,12 @@ def _read_config(about: Values) -> dict[str, Any]:
         raise ValueError(f"sampling must be 'bernoulli:0.1' or 'uniform:10', say, found {config.sampling!r}")
     config = config.with_shown_hyperparameters()
     title = about.inner("method").text("algorithm") if is_foreign(config.algorithm) else None
+    task_title = about.optional_text("task")
     resolved = about.inner("resolved")
     return dict(
         config=config,
         method=method_of(config.row(title), config),
-        task_title=about.optional_text("task"),
+        task_title=task_title if is_foreign(config.task) else None,
         preset=about.optional_text("preset"),
         assumed=about.texts("assumed", FIELDS),
         parameters=about.integer("parameters", 1),
@@ -294,8 +298,11 @@ def _read_metrics(path: pathlib.Path, needed: Sequence[str]) -> list[dict[str, A
     for name in rows[0]:
         if columns.is_count(name):
             check_range(path, rows, name, 0, 2**63)
-        elif name in (columns.ACCURACY.name, columns.AVERAGE_ACCURACY.name):
+        elif name in _EVALUATED:
             check_range(path, rows, name, 0, 1)
+            for row in rows:
+                if row[columns.ACCURACY.name] is not None and row[name] is None:
+                    raise ReportError(f"{path} is damaged: round {row[columns.ROUND.name]} has no {name}. {AGAIN}")
     return rows
 
 
@@ -307,7 +314,7 @@ def _read_summary(path: pathlib.Path, rows: Sequence[dict[str, Any]]) -> tuple[d
     stored = Values(read_json(path))
     try:
         done = stored.integer("rounds", 0)
-        names = (columns.ACCURACY.name, columns.AVERAGE_ACCURACY.name)
+        names = [name for name in _EVALUATED if name in rows[0]]
         evaluation = {name: value for name in names if (value := stored.share(name)) is not None}
         seconds = untimed_seconds(rows, {"rounds": done, columns.SECONDS.name: stored.seconds()})
     except ValueError as error:

@@ -6,6 +6,7 @@ A folder may be damaged, or come from somebody else. Whatever is wrong with a fi
 from __future__ import annotations
 
 import csv
+import io
 import json
 import pathlib
 import re
@@ -16,6 +17,8 @@ from experiments.files import UnreadableFileError, read_regular
 
 AGAIN = "Run the experiment's command again, which writes the file anew from its store, or take the folder away."
 _MOST_BYTES, _MOST_BYTES_OF_TABLE = 2**20, 2**28
+# A row takes some hundred bytes however short its line is, a cell of many about a hundred.
+_MOST_ROWS, _MOST_CELLS = 300_000, 10_000_000
 _LONGEST = 1000
 """Characters of a text."""
 
@@ -115,7 +118,9 @@ def shown(value: Any) -> str:
 def read_json(path: pathlib.Path) -> dict[str, Any]:
     """Returns the object that a file holds."""
     try:
-        content = json.loads(_read_text(path, _MOST_BYTES))
+        content = json.loads(_read(path, _MOST_BYTES).decode())
+    except UnicodeDecodeError as error:
+        raise ReportError(f"{path} cannot be read: it is not UTF-8. {AGAIN}") from error
     except (ValueError, RecursionError) as error:
         raise ReportError(f"{path} is damaged: it is not JSON ({shown(str(error))}). {AGAIN}") from error
     if not isinstance(content, dict):
@@ -130,22 +135,27 @@ def read_table(path: pathlib.Path, needed: Sequence[str] = ()) -> list[dict[str,
       path: of the file.
       needed: columns that must be there.
     """
+    lines = csv.reader(io.TextIOWrapper(io.BytesIO(_read(path, _MOST_BYTES_OF_TABLE)), "utf-8", newline=""))
     try:
-        header, *rows = [*csv.reader(_read_text(path, _MOST_BYTES_OF_TABLE).splitlines())] or [[]]
+        header = next(lines, [])
+        if len(set(header)) < len(header) or not all(name.isprintable() and len(name) <= _LONGEST for name in header):
+            raise ReportError(f"{path} is damaged: its first line must be the names of its columns. {AGAIN}")
+        found: list[dict[str, float | int | None]] = []
+        for line, row in enumerate(lines, 2):
+            if len(row) != len(header):
+                raise ReportError(f"{path} is damaged: line {line} has {len(row)} fields of {len(header)}. {AGAIN}")
+            if len(found) >= _MOST_ROWS or len(found) * len(header) >= _MOST_CELLS:
+                raise ReportError(f"{path} has more than {_MOST_ROWS:,} rows or {_MOST_CELLS:,} cells. {AGAIN}")
+            found.append({name: _number(path, line, name, text) for name, text in zip(header, row, strict=True)})
     except csv.Error as error:
         raise ReportError(f"{path} is damaged: {error}. {AGAIN}") from error
-    if len(set(header)) < len(header) or not all(name.isprintable() and len(name) <= _LONGEST for name in header):
-        raise ReportError(f"{path} is damaged: its first line must be the names of its columns. {AGAIN}")
-    if not rows:
+    except UnicodeDecodeError as error:
+        raise ReportError(f"{path} cannot be read: it is not UTF-8. {AGAIN}") from error
+    if not found:
         raise ReportError(f"{path} has no round yet. Wait for the first, or take the folder away.")
     missing = [name for name in needed if name not in header]
     if missing:
         raise ReportError(f"{path} has no column {missing[0]!r}. {AGAIN}")
-    found = []
-    for line, row in enumerate(rows, 2):
-        if len(row) != len(header):
-            raise ReportError(f"{path} is damaged: line {line} has {len(row)} fields of {len(header)}. {AGAIN}")
-        found.append({name: _number(path, line, name, text) for name, text in zip(header, row, strict=True)})
     return found
 
 
@@ -162,13 +172,11 @@ def check_range(
             )
 
 
-def _read_text(path: pathlib.Path, most: int) -> str:
+def _read(path: pathlib.Path, most: int) -> bytes:
     try:
-        return read_regular(path, most).decode()
+        return read_regular(path, most)
     except UnreadableFileError as error:
         raise ReportError(f"{error}. {AGAIN}") from error
-    except UnicodeDecodeError as error:
-        raise ReportError(f"{path} cannot be read: it is not UTF-8. {AGAIN}") from error
 
 
 def _number(path: pathlib.Path, line: int, column: str, text: str) -> float | int | None:

@@ -213,7 +213,8 @@ def dp_table(groups: Sequence[Group]) -> Html:
         least = "≥ " if any(columns.LOWER_BOUND.name in run.summary for run in group.runs) else ""
         rows.append([
             name_of(group), format_value(c.dp_noise_multiplier), format_value(c.dp_clip), format_value(c.dp_delta),
-            least + with_spread(group, lambda r: r.summary[columns.EPSILON.name], 3), accuracy(group), _private(group),
+            least + with_spread(group, lambda r: r.summary.get(columns.EPSILON.name, math.nan), 3), accuracy(group),
+            _private(group),
         ])  # fmt: skip
     header = ["runs", "noise multiplier", "clip", "delta", "epsilon", "accuracy, %", "private"]
     return page.table(header, rows, (0, 6))

@@ -191,7 +191,10 @@ def _load(
             reasons.append(f"cache {cached}: {error}; put aside as {name}.damaged")
             cached.replace(cached.with_suffix(".damaged"))
     for left_by_a_killed_one in cache.glob(f"{name}-*.part"):
-        shutil.rmtree(left_by_a_killed_one)
+        if left_by_a_killed_one.is_dir() and not left_by_a_killed_one.is_symlink():
+            shutil.rmtree(left_by_a_killed_one)
+        else:  # put there by somebody else: a pipe, say, which would make its reader wait
+            left_by_a_killed_one.unlink()
     for source in sources:
         print(f"{name}: trying {source.name}", file=sys.stderr)
         with tempfile.TemporaryDirectory(dir=cache, prefix=f"{name}-", suffix=".part") as folder:

@@ -12,6 +12,7 @@ import io
 import math
 import pathlib
 import tarfile
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Collection
@@ -21,6 +22,7 @@ import numpy as np
 from PIL import Image
 
 Arrays = dict[str, np.ndarray]
+_KINDS = "biufcSU"  # of arrays: numbers and texts
 
 
 class SourceError(Exception):
@@ -171,7 +173,7 @@ def _read_array(file: IO[bytes], name: str, most_bytes: int) -> np.ndarray:
         headers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
         shape, in_fortran_order, dtype = headers[np.lib.format.read_magic(file)](file)
         size = math.prod(shape) * dtype.itemsize
-        if dtype.hasobject or size < 0 or not dtype.itemsize:
+        if dtype.kind not in _KINDS or size < 0 or not dtype.itemsize:
             raise SourceError(f"{name} holds {dtype} of shape {shape}, no array of numbers")
         if size > most_bytes:
             raise _too_large(name, size, most_bytes)
@@ -184,7 +186,9 @@ def _read_array(file: IO[bytes], name: str, most_bytes: int) -> np.ndarray:
             content[filled : filled + len(piece)] = piece
             filled += len(piece)
         return np.ndarray(shape, dtype, content, order="F" if in_fortran_order else "C")
-    except (KeyError, ValueError, TypeError, SyntaxError, OverflowError, RecursionError, MemoryError) as error:
+    except (
+        KeyError, ValueError, TypeError, SyntaxError, OverflowError, RecursionError, MemoryError, tokenize.TokenError,
+    ) as error:  # fmt: skip
         raise SourceError(f"{name} is no array that can be read ({error})") from error
 
 

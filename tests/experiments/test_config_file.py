@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import tomllib
 
@@ -33,6 +34,18 @@ def test_a_file_is_read(tmp_path: pathlib.Path) -> None:
     assert file.preset == "digits/iid/algorithm_3" and file.values == {"seed": 3, "l1": 1.0}
     assert isinstance(file.values["l1"], float), "as the flag reads it"
     assert file.grid == ["l2=0.01,0.1", "algorithm=fed_dyn"] and file.others == {"plots": False}
+
+
+def test_a_file_may_be_a_link_and_is_never_waited_for(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "real.toml").write_text("seed = 3")
+    (tmp_path / "link.toml").symlink_to("real.toml")
+    assert read_config(str(tmp_path / "link.toml")).values == {"seed": 3}
+    os.mkfifo(tmp_path / "pipe.toml")
+    (tmp_path / "large.toml").write_text("#" * (2**20 + 1))
+    for name, error in (("pipe", "is no plain file"), ("large", "more than 1,048,576"), ("none", "is missing")):
+        path = tmp_path / f"{name}.toml"
+        with pytest.raises(ValueError, match=rf"--config={path} cannot be read: .*{error}"):
+            read_config(str(path))
 
 
 def test_the_command_line_wins() -> None:

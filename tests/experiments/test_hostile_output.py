@@ -19,6 +19,7 @@ from experiments.releases import Releases
 from experiments.run import run_all
 from tests.support.experiments import Experiments
 from tff_fen.program.records import Record
+from tff_fen.program.store import DamagedStoreError
 
 DP = (
     "--task=digits --algorithm=fed_avg --rounds=1 --num_clients=4 --sampling=uniform:2 --epochs=1 --quiet --noplots "
@@ -77,6 +78,34 @@ def test_what_stands_for_a_result_is_replaced(precious: pathlib.Path, tmp_path: 
         with pytest.raises(UnreadableFileError):
             folder.add(Record(row, {}))
     assert precious.read_text() == "1\n2\n"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"config": None}, {"config": []}, {"config": {"algorithm": []}}, {"data": None}, {"commit": 3},
+        {"versions": [1]}, {"numerics": "x"}, {"resolved": [1]},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_header_that_is_none_is_named_with_its_store(tmp_path: pathlib.Path, change: dict[str, Any]) -> None:
+    header = json.loads(Folder(tmp_path).claim(ExperimentConfig(l2=0.1), {"data": "abc"}, None, 0)) | change
+    with pytest.raises(DamagedStoreError, match=rf"{tmp_path / 'store'} is damaged: its header must be a JSON object"):
+        Folder(tmp_path).claim(ExperimentConfig(l2=0.1), {"data": "abcd"}, json.dumps(header).encode(), 1)
+
+
+@pytest.mark.parametrize("header", [b"{}", b"[" * 100_000, b"[]", b"\xff", b"", b'{"config": {}, "data": "abc"}'])
+def test_a_header_of_anything_is_named_with_its_store(tmp_path: pathlib.Path, header: bytes) -> None:
+    with pytest.raises(DamagedStoreError, match=rf"{tmp_path / 'store'} is damaged: its header must be a JSON object"):
+        Folder(tmp_path).claim(ExperimentConfig(l2=0.1), {"data": "abc"}, header, 1)
+
+
+@pytest.mark.parametrize("change", [{"accuracy": "0.5"}, {"loss": 2**63}, {"loss": "x"}])
+def test_a_record_with_a_text_is_named_with_its_store(tmp_path: pathlib.Path, change: dict[str, Any]) -> None:
+    record = Record(RECORDS[1].row | change, {})
+    (name,) = change
+    with pytest.raises(DamagedStoreError, match=f"{tmp_path / 'store'} is damaged: of round 2, {name} is no number"):
+        Folder(tmp_path).start([record])
 
 
 def test_a_store_elsewhere_is_refused(tmp_path: pathlib.Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pathlib
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +16,8 @@ from experiments.build import build_parts, build_process
 from experiments.experiment_config import ExperimentConfig
 from experiments.measure import Measure, build_rounds
 from experiments.methods import ALGORITHMS
+from experiments.privacy import PrivacyAccountant
+from experiments.releases import Releases
 from experiments.settings import AGGREGATORS
 from tasks.registry import load_task
 from tff_fen.program import sampling
@@ -128,3 +131,17 @@ def test_bytes_of_compressed_messages(algorithm: str, compressor: str) -> None:
     sent = {name: size for name, size in row.items() if name.startswith("uplink")}
     assert len(sent) == (2 if algorithm == "scaffold" else 1)
     assert all(0 < 50 * size < dense for size in sent.values()), (sent, dense)
+
+
+def test_a_round_that_was_rolled_back_and_is_run_again_is_a_release_more(tmp_path: pathlib.Path) -> None:
+    """The store went back to round 2; the list beside it did not."""
+    for number in (1, 2, 3):
+        Releases(tmp_path / "releases").add(number)
+    config = ExperimentConfig(aggregator="dp", **SMALL | {"sampling": "uniform:8"})
+    parts = build_parts(config, load_task("digits", num_clients=8))
+    spent = PrivacyAccountant(config.dp_noise_multiplier, config.dp_delta, parts.sample)
+    for number in (1, 2, 3, 3):
+        spent.count(number)
+    found = Measure(config, parts, Releases(tmp_path / "releases", 2))._release(3)
+    assert found == {columns.EPSILON.name: spent.epsilon(), columns.RELEASES.name: 4}
+    assert (tmp_path / "releases").read_text() == "1\n2\n3\n3\n"

@@ -46,9 +46,21 @@ class Record(NamedTuple):
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Record:
-        """Returns the record whose `to_bytes` this is."""
-        lists = json.loads(content)
-        return cls(lists.pop(_ROW), lists)
+        """Returns the record whose `to_bytes` this is.
+
+        Raises:
+          ValueError: if it is no record; the message says why.
+        """
+        try:
+            lists = json.loads(content)
+        except RecursionError:
+            raise ValueError("it is nested too deeply") from None
+        row = lists.pop(_ROW, None) if isinstance(lists, dict) else None
+        if not isinstance(row, dict) or not all(isinstance(value, list) for value in lists.values()):
+            raise ValueError(f"it must be an object of {_ROW!r}, an object, and of lists")
+        if bad := [name for name, value in row.items() if isinstance(value, dict | list)]:
+            raise ValueError(f"column {bad[0]!r} must be one value")
+        return cls(row, lists)
 
 
 def flatten(metrics: Any, prefix: str = "") -> dict[str, Any]:

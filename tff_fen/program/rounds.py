@@ -18,6 +18,7 @@ from tff_fen.checks import check_integer, check_type
 from tff_fen.process import ClientInput
 from tff_fen.program.records import Record, flatten, numbers
 from tff_fen.program.serialization import from_bytes, to_bytes
+from tff_fen.program.store.errors import START_ANEW, DamagedStoreError
 from tff_fen.program.store.interface import RoundStore, check_client_id
 
 Measure = Callable[[Any, Any, list[int]], Mapping[str, Any]]
@@ -103,10 +104,25 @@ class Rounds:
         return read_client_state(self._process, self._store, client_id)
 
     def records(self) -> Iterator[Record]:
-        """Yields the records of all rounds done, in order, from the store."""
+        """Yields the records of all rounds done, in order, from the store.
+
+        Raises:
+          DamagedStoreError: if there is one that is no record of its round.
+        """
         for number, content in self._store.metrics():
             if number:
-                yield Record.from_bytes(content)
+                yield self._read_record(number, content)
+
+    def _read_record(self, number: int, content: bytes) -> Record:
+        try:
+            record = Record.from_bytes(content)
+            if record.row.get("round") != number:
+                raise ValueError(f"it says that its round is {record.row.get('round')!r}")
+        except ValueError as error:
+            raise DamagedStoreError(
+                f"{self._store} is damaged: the row of metrics of round {number} is none: {error}. {START_ANEW}"
+            ) from error
+        return record
 
     def run(
         self,

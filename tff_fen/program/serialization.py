@@ -189,12 +189,14 @@ def _read_leaves(content: bytes) -> dict[_Path, _Leaf]:
     start = 16 + struct.unpack_from("<Q", view, 8)[0]
     if start > len(view):
         raise ValueError(f"content is cut off: its header ends at byte {start}, it has {len(view)}.")
-    entries = json.loads(bytes(view[16:start]))
     leaves = {}
-    for entry in entries:
-        end = start + entry["size"]
-        leaves[tuple(entry["path"])] = _Leaf(entry, view[start:end])
-        start = end + -entry["size"] % _ALIGNMENT
+    try:
+        for entry in json.loads(bytes(view[16:start])):
+            end = start + entry["size"]
+            leaves[tuple(entry["path"])] = _Leaf(entry, view[start:end])
+            start = end + -entry["size"] % _ALIGNMENT
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"content has a header that is none ({type(error).__name__}: {error}).") from error
     if start != len(view):
         raise ValueError(f"content must have {start} bytes by its header, found {len(view)}.")
     return leaves

@@ -49,13 +49,13 @@ def config(name: str, value: Any) -> Callable[[pathlib.Path], None]:
     return change
 
 
-def cell(column: str, value: str) -> Callable[[pathlib.Path], None]:
-    """Another value in the third round of metrics.csv."""
+def cell(column: str, value: str, number: int = 3) -> Callable[[pathlib.Path], None]:
+    """Another value in the third or another round of metrics.csv."""
 
     def change(folder: pathlib.Path) -> None:
         with (folder / "metrics.csv").open(newline="") as file:
             rows = [*csv.reader(file)]
-        rows[3][rows[0].index(column)] = value
+        rows[number][rows[0].index(column)] = value
         with (folder / "metrics.csv").open("w", newline="") as file:
             csv.writer(file).writerows(rows)
 
@@ -142,6 +142,10 @@ MALFORMED: dict[str, tuple[Callable[[pathlib.Path], None], str]] = {
     "metrics have a zero byte": (content("metrics.csv", "round,accuracy\n1,\x00\n"), "metrics.csv"),
     "metrics have a long field": (content("metrics.csv", "round\n" + "1" * 200_000), "metrics.csv is damaged"),
     "metrics name a column twice": (content("metrics.csv", "round,round\n1,1\n"), "the names of its columns"),
+    "metrics have many rows": (content("metrics.csv", "round,accuracy\n" + ",\n" * 2**19), "more than 300,000 rows"),
+    "metrics have many cells": (
+        content("metrics.csv", ",".join(map(str, range(5000))) + "\n" + ("," * 4999 + "\n") * 2100), "10,000,000 cells",
+    ),
     "a round is missing": (cell("round", "7"), "line 4 is of round 7"),
     "a cell is a script": (cell(NON_ZEROS, SCRIPT), f"'{SCRIPT}' in column"),
     "a count is negative": (cell(NON_ZEROS, "-5"), "-5 in column"),
@@ -165,6 +169,64 @@ MALFORMED: dict[str, tuple[Callable[[pathlib.Path], None], str]] = {
     "updates are negative": (content("updates.csv", f"{BINS}0,1,-2\n1,2,3\n"), "-2 in column 'count'"),
     "updates lack a count": (content("updates.csv", f"{BINS}0,1,\n1,2,3\n"), "a count is missing"),
 }  # fmt: skip
+
+
+def test_a_folder_without_memory_for_it_is_left_out(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_run(tmp_path / "good", "mnist/iid/fed_avg", rounds=3)
+    write_run(tmp_path / "large", "mnist/iid/fed_avg", rounds=3)
+
+    def read_or_fail(path: pathlib.Path, *arguments: Any) -> read.Run:
+        if path.name == "large":
+            raise MemoryError
+        return read_run(path, *arguments)
+
+    read_run = read.read_run
+    monkeypatch.setattr(read, "read_run", read_or_fail)
+    [run], [left_out] = search([tmp_path])
+    assert run.name == "good" and left_out.path == tmp_path / "large" and "no memory for it" in left_out.reason
+
+
+def summary(name: str, value: Any) -> Callable[[pathlib.Path], None]:
+    """Another value in summary.json."""
+
+    def change(folder: pathlib.Path) -> None:
+        values = json.loads((folder / "summary.json").read_text()) | {name: value}
+        (folder / "summary.json").write_text(json.dumps(values))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "preset", "changes"),
+    [
+        (cell("client_work/train/delta/entropy_trunc", "nan"), "mnist/iid/algorithm_3", {}),
+        (cell("client_work/train/delta/entropy_trunc", "inf"), "mnist/iid/algorithm_3", {}),
+        (cell("dp_epsilon", "", 100), "mnist/iid/fed_avg", {"aggregator": "dp", "dp_noise_multiplier": 1.0}),
+        (cell("dp_epsilon", "inf", 100), "mnist/iid/fed_avg", {"aggregator": "dp", "dp_noise_multiplier": 1.0}),
+        (config("task", "x"), "mnist/iid/algorithm_3", {}),
+        (summary("average_accuracy", 0.5), "mnist/iid/fed_avg", {}),
+    ],
+    ids=["nan", "inf", "no epsilon", "inf epsilon", "title", "another accuracy"],
+)
+def test_a_folder_with_odd_numbers_is_drawn_beside_a_good_one(
+    undrawn: None, tmp_path: pathlib.Path, change: Callable[[pathlib.Path], None], preset: str, changes: dict[str, Any]
+) -> None:
+    """A seed that diverged, say."""
+    write_run(tmp_path / "good", preset, seed=1, **changes)
+    folder = write_run(tmp_path / "odd", preset, **changes)
+    change(folder)
+    runs, left_out = search([tmp_path])
+    assert len(runs) == 2 and not left_out
+    builder = Builder(group_runs(runs), "python make_report.py x", None)
+    content = page.build_page("title", builder.lead(), builder.sections(), builder.end(left_out))
+    assert "odd" in content and "nan" not in " ".join(ET.fromstring(content.partition("\n")[2]).itertext())
+
+
+def test_an_accuracy_that_is_missing_is_named(tmp_path: pathlib.Path) -> None:
+    folder = write_run(tmp_path / "run", "mnist/iid/fed_dyn", rounds=3)
+    cell("average_accuracy", "")(folder)
+    _, [left_out] = search([tmp_path])
+    assert f"{folder / 'metrics.csv'} is damaged: round 3 has no average_accuracy" in left_out.reason
 
 
 @pytest.fixture(scope="module")

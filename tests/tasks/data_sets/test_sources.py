@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import os
 import pathlib
 import signal
 import subprocess
@@ -44,6 +45,22 @@ def load(places: sources.Places, *found: sources.Source, digest: str | None = DI
 @pytest.fixture
 def places(tmp_path: pathlib.Path) -> sources.Places:
     return sources.Places(cache_dir=tmp_path / "cache")
+
+
+@pytest.mark.parametrize("kind", ["pipe", "file", "link", "dead link"])
+def test_what_stands_for_a_half_download_is_removed(places: sources.Places, tmp_path: pathlib.Path, kind: str) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "precious").touch()
+    planted = places.cache() / "thing-a.part"
+    places.cache().mkdir()
+    if kind == "pipe":
+        os.mkfifo(planted)
+    elif kind == "file":
+        planted.touch()
+    else:
+        planted.symlink_to(tmp_path / "mine" if kind == "link" else "nowhere")
+    load(places, sources.Source("good", Counting(ARRAYS)))
+    assert not os.path.lexists(planted) and (tmp_path / "mine" / "precious").exists()
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,7 @@ def header(shape: tuple[int, ...], dtype: str = "|u1") -> bytes:
 
 
 CLAIM = header((2**40,)) + b"few"
+DEEP = b"\x93NUMPY\x01\x00" + struct.pack("<H", 9010) + b"{'descr':" + 9000 * b"(" + b"}"
 
 
 def by_path(read: Callable[[pathlib.Path], object]) -> Callable[[bytes, pathlib.Path], object]:
@@ -128,6 +129,8 @@ def by_path(read: Callable[[pathlib.Path], object]) -> Callable[[bytes, pathlib.
         (lambda: header((9,)), by_path(lambda p: unpacking.read_npy(p, LIMIT)), "file ends too early"),
         (lambda: header((-1, -1)) + b"x", by_path(lambda p: unpacking.read_npy(p, LIMIT)), "file is no array"),
         (lambda: header((1,), "|O") + b"x", by_path(lambda p: unpacking.read_npy(p, LIMIT)), "holds object of shape"),
+        (lambda: header((1,), "<M8[s]") + bytes(8), by_path(lambda p: unpacking.read_npy(p, LIMIT)), "datetime64"),
+        (lambda: DEEP, by_path(lambda p: unpacking.read_npy(p, LIMIT)), "file is no array that can be read"),
         (lambda: b"\x93NUMPY\x07\x00", by_path(lambda p: unpacking.read_npy(p, LIMIT)), "file is no array"),
     ],
 )

@@ -17,7 +17,8 @@ from tests.support import small_run
 from tests.support.small_run import client_dataset, sample
 from tff_fen.program.records import Record, flatten, numbers
 from tff_fen.program.rounds import Rounds, read_header
-from tff_fen.program.store import MemoryStore, SqliteStore
+from tff_fen.program.serialization import to_bytes
+from tff_fen.program.store import DamagedStoreError, MemoryStore, SqliteStore
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +56,31 @@ def test_a_record_of_earlier_versions_is_read() -> None:
     record = Record.from_bytes(content)
     assert list(record.row) == ["round", "loss", "accuracy", "x"] and record.lists == {"histogram": [3, 4]}
     assert record.to_bytes() == content
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"{}", "it must be an object of 'row'"),
+        (b'{"row": {}}', "it says that its round is None"),
+        (b'{"row": {"round": 2}}', "it says that its round is 2"),
+        (b'{"row": {"round": 1, "loss": [1]}}', "column 'loss' must be one value"),
+        (b'{"row": {"round": 1}, "histogram": 3}', "and of lists"),
+        (b"[" * 100_000, "nested too deeply"),
+        (b"[]", "it must be an object"),
+        (b"\xff", "can't decode"),
+    ],
+)
+def test_a_record_that_is_none_is_named_with_its_store(
+    process: Any, tmp_path: pathlib.Path, content: bytes, said: str
+) -> None:
+    """With a right digest, as only a forger writes it."""
+    with SqliteStore(tmp_path / "store") as store:
+        initial = Rounds(process, client_dataset, sample, store).state
+        store.commit(1, to_bytes(initial), {}, content)
+        rounds = Rounds(process, client_dataset, sample, store)
+        with pytest.raises(DamagedStoreError, match=f"{tmp_path / 'store'} is damaged: .* round 1 is none: .*{said}"):
+            list(rounds.records())
 
 
 def test_what_a_column_cannot_hold_is_refused() -> None:

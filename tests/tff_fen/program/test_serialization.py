@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import struct
 from typing import Any, NamedTuple
 
 import attrs
@@ -150,12 +151,14 @@ def test_what_is_no_number_and_no_string_is_refused(leaf: Any) -> None:
 
 def test_other_bytes_are_refused() -> None:
     content = to_bytes([np.zeros(100)])
+    headers = (b"[{}]", b"3", b"\xff", b"[" * 100_000, b'[{"size": 0, "path": [[]]}]')
     for wrong, message in [
         (b"", "is not a stored structure: it begins with b''"),
         (b"x" * 100, "is not a stored structure"),
         (content[:20], "is cut off"),
         (content[:-1], r"must have \d+ bytes by its header, found"),
         (content + b"x", r"must have \d+ bytes by its header, found"),
+        *((content[:8] + struct.pack("<Q", len(header)) + header, "has a header that is none") for header in headers),
     ]:
         with pytest.raises(ValueError, match=message):
             from_bytes(wrong, like=[np.zeros(100)])
