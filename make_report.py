@@ -1,11 +1,11 @@
 """Makes one page of tables and pictures from folders of results.
 
-  python make_report.py out                   out/report/report.html, and pictures
+  python make_report.py out                out/report/report.html, and pictures
   python make_report.py out/paper --output=results/report --export=results
 
 Folders are searched for runs (config.json and metrics.csv). The page needs no
-network and no other file. --export writes a small form of the finished runs, text
-alone, which this command reads as well.
+network and no other file. --export writes a small form of the finished runs,
+text alone, which this command reads as well.
 """
 
 from __future__ import annotations

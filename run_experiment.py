@@ -1,6 +1,6 @@
-"""Trains algorithms on real data, counts what they send; can be stopped any time.
+"""Trains algorithms on real data, counts what they send; can be stopped.
 
-  python run_experiment.py                          the paper's Algorithm 3, digits
+  python run_experiment.py                      the paper's Algorithm 3, digits
   python run_experiment.py --task=mnist --split=dirichlet:0.3 --l1=1e-3
   python run_experiment.py --preset=mnist/dirichlet_0.3/algorithm_3
                                                     a cell of the paper's tables
@@ -9,7 +9,7 @@
                                                     a run for each value of l1
   python run_experiment.py --config=out/digits-algorithm_3/experiment.toml
                                                     a run from its own file
-  python run_experiment.py --algorithm=my_module:build_mine    your own algorithm
+  python run_experiment.py --algorithm=my_module:build_mine   an own algorithm
 
 The same command again goes on where the last one ended. Once per shell, before
 it: source .venv/bin/activate

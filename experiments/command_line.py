@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import sys
 import textwrap
+import threading
 from collections.abc import Callable
 from typing import NoReturn
 
@@ -35,6 +37,10 @@ def run(main: Callable[[list[str]], None], about: str) -> None:
       about: what `--help` says before the flags: the command's docstring.
     """
     logging.use_absl_handler()
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.SIG_IGN and threading.current_thread() is threading.main_thread():
+        # While TensorFlow starts, an exception would end up in somebody's callback.
+        signal.signal(signal.SIGINT, lambda number, frame: stop_at_once())
     try:
         if _HELP.intersection(sys.argv[1:]):
             print(format_help(about, shutil.get_terminal_size().columns), flush=True)
@@ -48,6 +54,9 @@ def run(main: Callable[[list[str]], None], about: str) -> None:
         stop_at_once()
     except BrokenPipeError:  # as in `--help | head`; Python would say so once more when it flushes at its end
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
 
 
 def parse_flags(arguments: list[str]) -> list[str]:
@@ -70,6 +79,8 @@ def parse_flags(arguments: list[str]) -> list[str]:
             f"a flag file must be text in UTF-8, one flag per line, found a byte that is none ({error.reason}, at "
             f"{error.start}). Check {named}"
         ) from None
+    except ValueError as error:  # a value for --noplots, say
+        raise app.UsageError(f"{error}.") from None
 
 
 _KINDS = {"float": "a number", "int": "an integer", "bool": "true or false"}

@@ -66,11 +66,14 @@ def read_regular(path: pathlib.Path, most: int) -> bytes:
         size = os.fstat(file.fileno()).st_size
         if size > most:
             raise UnreadableFileError(f"{path} has {size:,} bytes, more than {most:,}")
+        content = b""
         try:
-            content = file.read(most + 1)
+            # One byte more than there is: it may grow meanwhile.
+            while len(content) <= most and (part := file.read(max(size - len(content), 0) + 1)):
+                content += part
         except OSError as error:
             raise UnreadableFileError(f"{path} cannot be read: {error.strerror}") from error
-    if len(content) > most:  # it grew meanwhile
+    if len(content) > most:
         raise UnreadableFileError(f"{path} has more than {most:,} bytes")
     return content
 

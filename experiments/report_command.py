@@ -9,6 +9,7 @@ from absl import app, flags, logging
 
 import experiments.flags  # noqa: F401  defines --data_dir and --cache_dir
 from experiments.files import write_whole
+from experiments.progress import say
 from experiments.report import page, texts
 from experiments.report.commands import report_command
 from experiments.report.export import export_runs
@@ -32,13 +33,17 @@ def main(argv: list[str]) -> None:
     folders = [pathlib.Path(name) for name in argv[1:]]
     output, export = pathlib.Path(_OUTPUT.value), pathlib.Path(_EXPORT.value) if _EXPORT.value else None
     try:
+        say(f"reading {', '.join(argv[1:])}")
         runs, left_out = search(folders)
         for _, reason in left_out:
             print(f"Left out: {legible(reason)}", file=sys.stderr)
         if not runs:
             raise ReportError(f"None of {len(left_out)} folders can be read; why is said above.")
+        say(f"drawing {len(runs)} runs")
         builder = Builder(
-            group_runs(runs), report_command(folders, output, export), count_split if _SPLITS.value else None
+            group_runs(runs),
+            report_command(folders, output, export, _SPLITS.value),
+            count_split if _SPLITS.value else None,
         )
         lead, sections = builder.lead(), builder.sections()
         content = page.build_page(texts.TITLE, lead, sections, builder.end(left_out))

@@ -43,10 +43,13 @@ def data_flags(training_set: str) -> dict[str, str]:
     return {} if training_set in ("", "official") else {"data_dir": f"PATH/TO/{training_set}"}
 
 
-def report_command(folders: Sequence[pathlib.Path], output: pathlib.Path, export: pathlib.Path | None) -> str:
+def report_command(
+    folders: Sequence[pathlib.Path], output: pathlib.Path, export: pathlib.Path | None, splits: bool = True
+) -> str:
     """Returns the command of the report itself, without the paths of this machine."""
     arguments = [*map(portable, folders), f"--output={portable(output)}"]
     arguments += [f"--export={portable(export)}"] if export else []
+    arguments += [] if splits else ["--nosplits"]
     return shlex.join(["python", "make_report.py", *arguments])
 
 
@@ -62,8 +65,11 @@ def portable(path: pathlib.Path) -> str:
     return f"PATH/TO/{path.resolve().name}" if relative.startswith("..") else relative
 
 
-def _flags_of(run: Run) -> tuple[str | None, dict[str, str]]:
-    """Returns a run's preset and the flags that were given beside it, or for all its values where there is none."""
+def _flags_of(run: Run, named: bool = True) -> tuple[str | None, dict[str, str]]:
+    """Returns a run's preset and the flags that were given beside it, or for all its values where there is none.
+
+    Where the algorithm is not `named` either, they are those beside what a command then fills in.
+    """
     values: dict[str, Any] = dataclasses.asdict(run.config)
     usual = {name: field.default for name, field in FIELDS.items()}
     preset = run.preset if run.preset in presets.preset_names() else None
@@ -73,8 +79,10 @@ def _flags_of(run: Run) -> tuple[str | None, dict[str, str]]:
         preset = None if any(values[name] is None for name, value in changed.items() if value is not None) else preset
     if preset:
         usual |= presets.load_preset(preset).values
-    else:
+    elif named:
         del usual["algorithm"]  # where none is named, a command fills in more than that
+    else:
+        usual |= presets.example_values(run.config.task)
     given = {name: _text(value) for name, value in values.items() if value != usual.get(name) and value is not None}
     return preset, given | data_flags(run.training_set)
 
@@ -97,9 +105,10 @@ def _axes_of(run: Run) -> tuple[str, ...]:
 def _grids(runs: Sequence[Run], axes: tuple[str, ...]) -> list[str]:
     """Commands for runs of a folder that are named by the same fields: one grid if they are all of its points."""
     if len(runs) > 1:
-        command = _grid(runs, axes)
-        if command is not None:
-            return [command]
+        for named in (True, False):
+            command = _grid(runs, axes, named)
+            if command is not None:
+                return [command]
         by_first: dict[Any, list[Run]] = collections.defaultdict(list)
         for run in runs:
             by_first[getattr(run.config, axes[0]) if axes else run.path].append(run)
@@ -108,20 +117,26 @@ def _grids(runs: Sequence[Run], axes: tuple[str, ...]) -> list[str]:
     return [command_of(run) for run in runs]
 
 
-def _grid(runs: Sequence[Run], axes: tuple[str, ...]) -> str | None:
-    """The command of a grid with just these runs in just these folders; `None` if there is none."""
-    about = [_flags_of(run) for run in runs]
+def _grid(runs: Sequence[Run], axes: tuple[str, ...], named: bool) -> str | None:
+    """The command of a grid with just these runs in just these folders; `None` if there is none.
+
+    Without a preset folders are called after the algorithm where a command has `named` it, else after the method.
+    """
+    about = [_flags_of(run, named) for run in runs]
     names = list(dict.fromkeys(preset for preset, _ in about))
     others = {tuple((n, v) for n, v in given.items() if n not in axes) for _, given in about}
     values = [list(dict.fromkeys(getattr(run.config, axis) for run in runs)) for axis in axes]
     if len(others) > 1 or (None in names and len(names) > 1) or any(None in listed for listed in values):
         return None
-    made = {
-        folder_name(run_name(preset, runs[0].config.task, runs[0].config.algorithm, point))
-        for preset in names
-        for point in (dict(zip(axes, point, strict=True)) for point in itertools.product(*values))
-    }
-    if made != {run.path.name for run in runs} or len(made) < len(runs):
+    points = {(preset, point) for preset in names for point in itertools.product(*values)}
+    found = {}
+    for run, (preset, _) in zip(runs, about, strict=True):
+        point = tuple(getattr(run.config, axis) for axis in axes)
+        method = run.config.algorithm if named else run.method.key
+        name = run_name(preset, run.config.task, method, dict(zip(axes, point, strict=True)))
+        if folder_name(name) == run.path.name:
+            found[preset, point] = run
+    if found.keys() != points or len(runs) > len(points):
         return None
     asked = [] if names == [None] else [f"--preset={names[0]}"]
     if len(names) > 1:

@@ -13,7 +13,7 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 import numpy as np
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from PIL import Image
 
 from experiments.methods import Colours
@@ -143,11 +143,21 @@ def number_points(
         )  # fmt: skip
 
 
+def along(ax: plt.Axes, points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Returns places along the lines between points of a panel, a few units of the picture apart."""
+    corners = ax.transData.transform(points) if points else np.zeros((0, 2))
+    places = [a + (b - a) * t for a, b in itertools.pairwise(corners) for t in np.linspace(0, 1, 60)]
+    return [tuple(place) for place in ax.transData.inverted().transform(places)] if places else []
+
+
 def plain_numbers(ax: plt.Axes, look: Look) -> None:
     """Marks a logarithmic x axis with 20 and 200, not with powers of ten, and with no more than there is room for."""
     low, high = ax.get_xlim()
     many = np.log10(high / low) < (1.0 if look.narrow else 1.8)
-    ax.xaxis.set_major_locator(LogLocator(base=10, subs=(1.0, 2.0, 5.0) if many else (1.0, 3.0)))
+    digits = (1.0, 2.0, 5.0) if many else (1.0, 3.0)
+    decades = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
+    marked = sum(low <= digit * 10.0**decade <= high for digit in digits for decade in decades)
+    ax.xaxis.set_major_locator(LogLocator(base=10, subs=digits) if marked > 1 else MaxNLocator(3 if look.narrow else 6))
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     ax.xaxis.set_minor_locator(NullLocator())
 

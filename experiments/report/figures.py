@@ -19,6 +19,7 @@ from experiments.report.drawing import (
     NARROW,
     Draw,
     Look,
+    along,
     legend,
     number_points,
     panels,
@@ -191,8 +192,9 @@ def draw_pareto(groups: Sequence[Group]) -> Draw:
         figure.draw_without_rendering()  # Numbers are placed in the panels as they are in the end.
         for ax, lowest in zip(axes, (-np.inf, best - near), strict=False):
             shown = [i for i, (_, y) in enumerate(points) if y >= lowest]
-            bars = [place for i in shown for place in _places_of_bars(groups[i], points[i])]
-            number_points(ax, {i: points[i] for i in shown}, bars)
+            taken = [place for i in shown for place in _places_of_bars(groups[i], points[i])]
+            taken += along(ax, [points[i] for i in front if i in shown])
+            number_points(ax, {i: points[i] for i in shown}, taken)
         return figure
 
     return draw

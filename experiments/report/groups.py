@@ -82,6 +82,7 @@ class Group:
       differences: values other than those of the paper's cell for that method, by field.
       planned: rounds of the preset, or those asked for where there is none.
       same: names of folders that hold a run of these once more, in an original folder and an exported one, say.
+      apart: what tells it from another group of its scenario that is the same but for this.
     """
 
     runs: tuple[Run, ...]
@@ -90,6 +91,7 @@ class Group:
     differences: dict[str, Any]
     planned: int
     same: tuple[str, ...] = ()
+    apart: str = ""
 
     @property
     def first(self) -> Run:
@@ -103,8 +105,8 @@ class Group:
 
     @property
     def label(self) -> str:
-        """The method, and how it differs from the paper's."""
-        return label_of(self.method, self.differences)
+        """The method, how it differs from the paper's, and what tells it apart."""
+        return ", ".join(filter(None, [label_of(self.method, self.differences), self.apart]))
 
     @property
     def truncation(self) -> str:
@@ -134,7 +136,8 @@ class Group:
 
 def format_value(value: Any) -> str:
     """A value as one would write it in a flag."""
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    short = f"{value:g}" if isinstance(value, float) else str(value)
+    return repr(value) if isinstance(value, float) and float(short) != value else short
 
 
 def label_of(method: Method, values: Mapping[str, Any]) -> str:
@@ -182,6 +185,7 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
         same = tuple(run.name for run in members if run not in distinct.values())
         by_seed = sorted(distinct.values(), key=lambda run: (run.config.seed, run.name))
         groups.append(Group(tuple(by_seed), scenario, members[0].method, _differences(members[0]), planned, same))
+    groups = [group for members in by_scenario(groups).values() for group in _told_apart(members)]
     tasks, methods = [*DATA_SETS], [*METHODS, *dict.fromkeys(g.method.key for g in groups)]
     return sorted(
         groups,
@@ -198,6 +202,24 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
     )
 
 
+def _told_apart(groups: Sequence[Group]) -> list[Group]:
+    """Groups of a scenario with labels of their own: by rounds, by a user's function, or by folder if need be."""
+    told = list(groups)
+    for difference in (
+        lambda group: f"{group.rounds} rounds",
+        lambda group: group.first.config.algorithm,
+        lambda group: group.first.name,
+    ):
+        count = collections.Counter(group.full_label for group in told)
+        told = [
+            dataclasses.replace(group, apart=", ".join(filter(None, [group.apart, difference(group)])))
+            if count[group.full_label] > 1
+            else group
+            for group in told
+        ]
+    return told
+
+
 def by_scenario(groups: Sequence[Group]) -> dict[Scenario, list[Group]]:
     """Returns the groups of each scenario."""
     found: dict[Scenario, list[Group]] = collections.defaultdict(list)
@@ -211,8 +233,9 @@ def main_groups(groups: Sequence[Group]) -> list[Group]:
     chosen = [group for group in groups if not group.differences] or list(groups)
     longest: dict[str, Group] = {}
     for group in chosen:
-        if group.label not in longest or group.rounds > longest[group.label].rounds:
-            longest[group.label] = group
+        label = label_of(group.method, group.differences)
+        if label not in longest or group.rounds > longest[label].rounds:
+            longest[label] = group
     return list(longest.values())
 
 

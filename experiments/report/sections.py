@@ -13,11 +13,11 @@ from experiments.methods import ELASTIC_NET, PROXIMAL_STEP, Method
 from experiments.report import figures, page, paper, tables, texts
 from experiments.report.commands import commands_of, data_flags
 from experiments.report.drawing import Draw, render
-from experiments.report.groups import Group, Scenario, by_scenario, compared_values
+from experiments.report.groups import Group, Scenario, by_scenario, compared_values, format_value
 from experiments.report.html import NOTHING, Html
 from experiments.report.page import Section
 from experiments.report.read import LeftOut
-from experiments.report.telling import into_pictures, labels_of
+from experiments.report.telling import into_pictures
 from experiments.report.verdict import is_measured, lead_groups, verdict
 
 SplitCounts = Callable[[Group], np.ndarray | str]
@@ -129,12 +129,17 @@ class Builder:
     def _l1(self) -> Section:
         section = Section("l1", "What l1 does, and what the threshold does")
         for scenario, groups in self._scenarios.items():
+            drawn: list[Group] = []
             for studies in l1_studies(groups):
                 shown = list(dict.fromkeys(group for study in studies for group in study.groups))
                 algorithm = studies[0].method.algorithm
                 name = f"l1_{algorithm.number or algorithm.key}"
                 table = tables.l1_table(shown)
                 self._figure(section, scenario, name, figures.draw_l1(studies), shown, texts.L1, table)
+                drawn += shown
+            alike = {group.method.algorithm.key for group in drawn}
+            candidates = [g for g in groups if g.method.algorithm.key in alike and g.first.config.l1]
+            _name_absent(section, candidates, drawn, texts.NO_OTHER_L1)
         return self._or_nothing(section, texts.NO_L1)
 
     def _pareto(self) -> Section:
@@ -261,7 +266,7 @@ def l1_studies(groups: Sequence[Group]) -> list[list[figures.Study]]:
             for step in ("subgradient", "proximal"):
                 line = [g for g in alike if g.first.config.l1 == 0 or g.first.config.l1_step == step]
                 if any(group.first.config.l1 for group in line):
-                    text = f"{step}, " + (f"threshold {threshold:g}" if threshold else "no threshold")
+                    text = f"{step}, " + (f"threshold {format_value(threshold)}" if threshold else "no threshold")
                     method = Method(algorithm, ELASTIC_NET if step == "subgradient" else PROXIMAL_STEP)
                     line.sort(key=lambda g: g.first.config.l1)
                     label = f"{Method(algorithm, ELASTIC_NET).title}, {text}"
@@ -273,7 +278,7 @@ def l1_studies(groups: Sequence[Group]) -> list[list[figures.Study]]:
 
 def _name_absent(section: Section, groups: Sequence[Group], shown: Sequence[Group], why: str) -> None:
     """Says which groups of a scenario are in none of its pictures."""
-    absent = [label for group, label in labels_of(groups).items() if group not in shown]
+    absent = [group.full_label for group in groups if group not in shown]
     if absent:
         section.parts.append(page.paragraph(f"Not drawn, since {why}: {'; '.join(absent)}.", "missing"))
 
@@ -285,8 +290,8 @@ def _several_seeds(groups: Sequence[Group]) -> bool:
 def _alt(groups: Sequence[Group]) -> str:
     """What a picture shows, for those who do not see it: the ends of its curves."""
     ends = [
-        f"{label}: {100 * g.mean(lambda r: r.accuracy):.2f} % after {g.mean(figures.megabytes_sent):.1f} MB"
-        for g, label in labels_of(groups).items()
+        f"{g.full_label}: {100 * g.mean(lambda r: r.accuracy):.2f} % after {g.mean(figures.megabytes_sent):.1f} MB"
+        for g in groups
     ]
     return "At the end " + "; ".join(ends) + "."
 

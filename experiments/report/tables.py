@@ -17,7 +17,6 @@ from experiments.report.figures import front_of, megabytes_sent
 from experiments.report.groups import DATA_SETS, Group, by_scenario, compared_values, format_value, split_title
 from experiments.report.html import NOTHING, Content, Html, element, join
 from experiments.report.read import Run
-from experiments.report.telling import labels_of
 
 # Of Table 5: the field, its column, and the paper's column.
 _PENALTIES = (("l1", "lambda1"), ("l2", "lambda2"), ("threshold", "epsilon"))
@@ -26,11 +25,12 @@ _MORE = ("learning_rate", "lr_decay", "epochs", "weight_decay", "clip_norm", "in
 
 
 def with_spread(group: Group, quantity: Callable[[Run], float], digits: int, unit: float = 1.0) -> str:
-    """A mean times `unit`, with its standard deviation where there are several seeds."""
+    """A mean times `unit`, with its standard deviation where there are several seeds; of small ones two digits."""
     mean, spread = group.mean(quantity), group.spread(quantity)
     if not math.isfinite(mean):
         return "-"
-    return f"{unit * mean:,.{digits}f}" + ("" if spread is None else f" ± {unit * spread:,.{digits}f}")
+    decimals = max(digits, 1 - math.floor(math.log10(abs(unit * mean)))) if mean else digits
+    return f"{unit * mean:,.{decimals}f}" + ("" if spread is None else f" ± {unit * spread:,.{decimals}f}")
 
 
 def accuracy(group: Group) -> str:
@@ -80,11 +80,10 @@ def short_table(groups: Sequence[Group]) -> Html:
     rows: list[Sequence[Content] | str] = []
     for scenario, pairs in itertools.groupby(pairs_of(groups), key=lambda pair: pair[0].scenario):
         listed = [*pairs]
-        labels = labels_of([group for group, _ in listed])
         rows.append(scenario.title)
         for b, a in listed:
             rows.append([
-                name_of(b, labels[b].partition(" [")[0]), a.label,
+                name_of(b), a.label,
                 fewer(a.mean(lambda r: r.non_zeros), b.mean(lambda r: r.non_zeros)),
                 fewer(a.mean(megabytes_sent), b.mean(megabytes_sent)),
                 accuracy(b), accuracy(a),
@@ -181,7 +180,7 @@ def pareto_table(groups: Sequence[Group]) -> Html:
 
 def clients_table(groups: Sequence[Group]) -> Html:
     """What single clients come to: accuracies of the worst and of quantiles, bytes, share of rounds."""
-    header = ["Method", "Clients", "Worst 10 %", *(f"{q} %" for q in _QUANTILES), "kB sent", "Share of rounds"]
+    header = ["Method", "Clients", "Worst 10 %", *(f"{q} %" for q in _QUANTILES), "kB sent, median", "Share of rounds"]
     rows: list[Sequence[Content] | str] = []
     for scenario, members in by_scenario(groups).items():
         rows.append(scenario.title)

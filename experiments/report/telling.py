@@ -62,28 +62,22 @@ def into_pictures(groups: Sequence[Group]) -> list[list[Group]]:
     return pictures
 
 
-def labels_of(groups: Sequence[Group]) -> dict[Group, str]:
-    """Returns labels that tell groups apart: their own, with rounds where two have the same, and what is truncated."""
-    count = collections.Counter(group.label for group in groups)
-    return {
-        group: group.label + (f", {group.rounds} rounds" if count[group.label] > 1 else "")
-        + (f" [{group.truncation}]" if group.truncation else "")
-        for group in groups
-    }  # fmt: skip
-
-
 def tell_apart(groups: Sequence[Group]) -> list[Shown]:
     """Returns how groups look in a picture: as their methods do where no two look alike, else each in its own way."""
-    labels = labels_of(groups)
     looks = [(group.method.colours, group.method.variant.line) for group in groups]
     if len(set(looks)) == len(looks):
         return [
-            Shown(g, labels[g], colours, line, g.method.variant.width, None)
+            Shown(g, g.full_label, colours, line, g.method.variant.width, None)
             for g, (colours, line) in zip(groups, looks, strict=True)
         ]
     return [
         Shown(
-            g, labels[g], PALETTE[i % len(PALETTE)], ("-", "--")[i // len(PALETTE) % 2], 1.5, MARKERS[i % len(MARKERS)]
+            g,
+            g.full_label,
+            PALETTE[i % len(PALETTE)],
+            ("-", "--")[i // len(PALETTE) % 2],
+            1.5,
+            MARKERS[i % len(MARKERS)],
         )
         for i, g in enumerate(groups)
     ]

@@ -78,6 +78,7 @@ PARETO = (
 )
 BARS = " Bars: standard deviation over seeds."
 NO_PARETO = "two settings on the same data and split, with accuracy and bytes"
+NO_OTHER_L1 = "no other run differs from them in l1 alone"
 NOT_MEASURED = "accuracy or bytes of some run are not known"
 NOT_EVALUATED = "not evaluated on the test set yet"
 SPLIT = (

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from experiments.report.figures import megabytes_sent
 from experiments.report.groups import Group
 from experiments.report.tables import pairs_of
-from experiments.report.telling import into_pictures, labels_of
+from experiments.report.telling import into_pictures
 
 
 def lead_groups(groups: Sequence[Group]) -> list[Group]:
@@ -42,21 +42,19 @@ def verdict(groups: Sequence[Group]) -> str:
         equal = [pair for pair in pairs if is_as_accurate(*pair)]
         sparse, dense = max(equal, key=_saving) if equal else max(pairs, key=_gain)
         return (
-            f"{scenario.title}: {_label(sparse, shown)} sends {_saving((sparse, dense)):.1f} times fewer bytes than "
-            f"{_label(dense, shown)}, at {_percent(sparse)} accuracy against {_percent(dense)} after "
+            f"{scenario.title}: {sparse.full_label} sends {_saving((sparse, dense)):.1f} times fewer bytes than "
+            f"{dense.full_label}, at {_percent(sparse)} accuracy against {_percent(dense)} after "
             f"{sparse.rounds} rounds ({_difference(sparse, dense)})."
         )
     if not shown:
         return "No run has both its accuracy and its bytes yet."
     best = max(shown, key=_accuracy)
-    text = (
-        f"{best.scenario.title}: {_label(best, shown)} reaches {_percent(best)} accuracy with {_megabytes(best)} sent"
-    )
+    text = f"{best.scenario.title}: {best.full_label} reaches {_percent(best)} accuracy with {_megabytes(best)} sent"
     cheapest = min((g for g in shown if is_as_accurate(g, best)), key=lambda g: g.mean(megabytes_sent))
     if cheapest is best:
         return f"{text} in {best.rounds} rounds" + (", the best of what is here." if len(shown) > 1 else ".")
     return (
-        f"{text}; {_label(cheapest, shown)} {_percent(cheapest)} with {_megabytes(cheapest)}, "
+        f"{text}; {cheapest.full_label} {_percent(cheapest)} with {_megabytes(cheapest)}, "
         f"{_saving((cheapest, best)):.1f} times fewer ({_difference(cheapest, best)})."
     )
 
@@ -103,7 +101,3 @@ def _percent(group: Group) -> str:
 
 def _megabytes(group: Group) -> str:
     return f"{group.mean(megabytes_sent):.3g} MB"
-
-
-def _label(group: Group, groups: Sequence[Group]) -> str:
-    return labels_of(groups)[group]

@@ -138,6 +138,7 @@ def build_fed_dyn(
         move=move,
         average=average,
         releases=("delta", "sign") if l1 else ("delta",),
+        num_clients=num_clients,
     )
     return compose_process(
         trainer,

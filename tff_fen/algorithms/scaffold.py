@@ -130,6 +130,7 @@ def build_scaffold(
             num_clients, aggregator=aggregator, control_aggregator=control_aggregator, measurements=measurements
         ),
         move=move,
+        num_clients=num_clients,
     )
     return compose_process(
         trainer,

@@ -61,6 +61,7 @@ class Algorithm(NamedTuple):
       weigh: `LocalResult -> float32`, the weight of a client that contributes; `None` for 1.
       releases: the names of the aggregates of each client that leave the aggregator, where these are
         not the messages.
+      num_clients: m, where the algorithm has to know the size of the population.
     """
 
     messages: tuple[str, ...]
@@ -72,6 +73,7 @@ class Algorithm(NamedTuple):
     average: Callable[[Any, Any], Any] | None = None
     weigh: Callable[[LocalResult], tf.Tensor] | None = None
     releases: tuple[str, ...] | None = None
+    num_clients: int | None = None
 
     def join(self, messages: Mapping[str, Any]) -> Any:
         """Returns messages as they are aggregated and given back: one by itself, several by name."""

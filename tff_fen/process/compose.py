@@ -112,6 +112,7 @@ def compose_process(
         messages=algorithm.messages,
         releases=algorithm.releases or algorithm.messages,
         has_average_model=algorithm.average is not None,
+        num_clients=algorithm.num_clients,
     )
 
 

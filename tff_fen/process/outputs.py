@@ -121,6 +121,7 @@ class StatefulClientProcess(tff.templates.IterativeProcess):
         messages: tuple[str, ...],
         releases: tuple[str, ...],
         has_average_model: bool,
+        num_clients: int | None = None,
     ) -> None:
         super().__init__(initialize_fn, _refusing_repeats(next_fn), next_is_multi_arg=True)
         self._initialize_client = initialize_client
@@ -131,6 +132,7 @@ class StatefulClientProcess(tff.templates.IterativeProcess):
         self._messages = messages
         self._releases = releases
         self._has_average_model = has_average_model
+        self._num_clients = num_clients
 
     @property
     def initialize_client(self) -> tff.Computation:
@@ -171,3 +173,8 @@ class StatefulClientProcess(tff.templates.IterativeProcess):
     def has_average_model(self) -> bool:
         """Whether `get_average_weights` gives another model than `get_model_weights`."""
         return self._has_average_model
+
+    @property
+    def num_clients(self) -> int | None:
+        """m, the size of the population that the algorithm was built for; `None` if it need not know."""
+        return self._num_clients

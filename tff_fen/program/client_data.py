@@ -5,6 +5,7 @@ What plainly does not fit is refused before the work starts, with the line to wr
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -44,7 +45,7 @@ def check_values(data: Mapping[Any, Any], element_type: tff.Type | None) -> None
         arrays = _arrays(value)
         if arrays is None:
             raise TypeError(
-                f"client_dataset must be {FORMS}, found for client {client!r} the value {value!r} in one of type "
+                f"client_dataset must be {FORMS}, found for client {client!r} the value {reprlib.repr(value)} in a "
                 f"{type(data).__name__}."
             )
         lengths = [len(array) if array.ndim else 0 for array in arrays.values()]
@@ -95,6 +96,11 @@ def check_spec(client: Any, spec: Any, element_type: tff.Type | None, *, arrays:
             raise TypeError(
                 f"{who} are single examples where the process takes batches ({types}). Batch them: "
                 "dataset.batch(20), or of a ClientData client_data.preprocess(lambda dataset: dataset.batch(20))."
+            )
+        if not tf.TensorShape(there.shape).is_compatible_with(leaf.shape):
+            raise TypeError(
+                f"{who} have {name} of shape {list(there.shape)} where the process takes {list(leaf.shape)} ({types}). "
+                "Reshape it, or build the process with an input_spec of this shape; None is the axis of the examples."
             )
 
 

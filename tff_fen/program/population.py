@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import numbers
+import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -131,16 +132,28 @@ def population_of(client_dataset: Any, process: Any) -> Population:
     element_type = client_data.element_type_of(process)
     if isinstance(client_dataset, tff.simulation.datasets.ClientData):
         client_data.check_spec(None, client_dataset.element_type_structure, element_type)
+        _check_population(len(client_dataset.client_ids), process)
         return Population(client_dataset.create_tf_dataset_for_client, client_dataset.client_ids, element_type)
     if isinstance(client_dataset, Mapping):
         client_data.check_values(client_dataset, element_type)
+        _check_population(len(client_dataset), process)
         return Population(lambda client: client_data.to_dataset(client_dataset[client]), client_dataset, element_type)
     if not callable(client_dataset):
         raise TypeError(
-            f"client_dataset must be {client_data.FORMS}, found {client_dataset!r} of type "
+            f"client_dataset must be {client_data.FORMS}, found {reprlib.repr(client_dataset)} of type "
             f"{type(client_dataset).__name__}."
         )
     return Population(client_dataset, None, element_type)
+
+
+def _check_population(listed: int, process: Any) -> None:
+    """Raises if there are more clients than the process was built for: it divides what they send by their number."""
+    expected = getattr(process, "num_clients", None)
+    if expected is not None and listed > expected:
+        raise ValueError(
+            f"client_dataset must list at most num_clients={expected} clients, for which the process was built, found "
+            f"{listed}. Build it with num_clients={listed}."
+        )
 
 
 def _numbered(ids: Sequence[Any]) -> Iterable[tuple[int, Any]]:

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
+from typing import Any
 
 import numpy as np
 import pytest
@@ -253,9 +254,35 @@ def test_the_commands_name_the_folders_that_the_runner_makes(tmp_path: pathlib.P
     ]
 
 
+def test_a_sweep_without_a_preset_is_one_command(tmp_path: pathlib.Path) -> None:
+    """Its folders are called after the methods that the values make, of which l1=0 is another."""
+    from experiments.plan import folders_of, plan_runs
+
+    swept = ("algorithm", "l1", "l2", "threshold", "seed", "rounds")
+    planned = plan_runs(None, ["l1=0.001,0", "seed=0,1"], {"rounds": 3})
+    _, folders = folders_of(planned, str(tmp_path / "out"))
+    assert {folder.name.partition("_l1")[0] for folder in folders} == {"digits-algorithm_3", "digits-threshold_3"}
+    for run, folder in zip(planned, folders, strict=True):
+        values: dict[str, Any] = {name: getattr(run.config, name) for name in swept}
+        write_run(folder, None, **values)
+    assert commands_of(find_runs([tmp_path])) == [
+        f"python run_experiment.py --rounds=3 --grid=l1=0.001,0 --grid=seed=0,1 --output=PATH/TO/{tmp_path.name}/out"
+    ]
+
+
+def test_groups_that_differ_in_rounds_or_digits_have_labels_of_their_own(tmp_path: pathlib.Path) -> None:
+    runs: list[dict[str, Any]] = [{"l1": 0.00012345671}, {"l1": 0.00012345672}, {"rounds": 3}, {"rounds": 5}]
+    for i, values in enumerate(runs):
+        write_run(tmp_path / str(i), "digits/iid/algorithm_3", **values)
+    labels = [group.full_label for group in group_runs(find_runs([tmp_path]))]
+    assert len({*labels}) == 4, labels
+    assert "Algorithm 3 (l1=0.00012345671)" in labels[2] + labels[3]
+
+
 def test_the_reports_command_tells_nothing_of_the_machine(tmp_path: pathlib.Path) -> None:
     command = report_command([pathlib.Path("out/paper"), tmp_path / "mine"], pathlib.Path.cwd() / "out" / "r", None)
     assert command == "python make_report.py out/paper PATH/TO/mine --output=out/r"
+    assert report_command([pathlib.Path("out")], pathlib.Path("out/r"), None, splits=False).endswith(" --nosplits")
 
 
 # --- the paper's tables

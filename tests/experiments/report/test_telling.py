@@ -16,7 +16,7 @@ from experiments.report.figures import draw_accuracy, draw_l1, front_of, updates
 from experiments.report.groups import Group, group_runs
 from experiments.report.read import find_runs
 from experiments.report.sections import l1_studies
-from experiments.report.telling import MOST, into_pictures, labels_of, tell_apart
+from experiments.report.telling import MOST, into_pictures, tell_apart
 from experiments.report.verdict import verdict
 from tests.support.fake_results import write_run
 
@@ -31,7 +31,7 @@ def test_a_sweep_is_drawn_whole(tmp_path: pathlib.Path) -> None:
         write_run(tmp_path / f"l1={l1},seed={seed}", "mnist/iid/algorithm_3", l1=l1, seed=seed)
     (picture,) = into_pictures(groups_in(tmp_path))
     labels = ["Algorithm 3", "Algorithm 3 (l1=0.001)", "Algorithm 3 (l1=0.01)", "Algorithm 3, l1 = 0"]
-    assert [len(group.runs) for group in picture] == [3] * 4 and list(labels_of(picture).values()) == labels
+    assert [len(group.runs) for group in picture] == [3] * 4 and [group.full_label for group in picture] == labels
     assert len({(shown.colours, shown.marker) for shown in tell_apart(picture)}) == 4
     drawn = draw_accuracy(picture)(Look(False, "#000000", False))
     assert [line.get_label() for line in drawn.axes[0].lines] == labels
@@ -49,7 +49,7 @@ def test_many_groups_are_all_in_some_picture(tmp_path: pathlib.Path) -> None:
     assert all(len(picture) <= MOST for picture in pictures)
     assert {group.label for group in pictures[0]} == {"FedDyn", "Algorithm 3"}, "the paper's values first"
     for picture in pictures:
-        assert len(set(labels_of(picture).values())) == len(picture)
+        assert len({group.full_label for group in picture}) == len(picture)
 
 
 def test_thresholds_of_an_l1_study_look_different(tmp_path: pathlib.Path) -> None:

@@ -99,7 +99,7 @@ def test_a_folder_keeps_the_numbers_of_its_clients(process: Any, sampling: Any, 
 @pytest.mark.parametrize(
     ("other", "message"),
     [
-        (BY_NAME | {"foxtrot": ARRAYS[0]}, "5 ids from 'alpha' to 'echo' there, 6 ids from 'alpha' to 'foxtrot' now"),
+        ({n: BY_NAME[n] for n in NAMES[1:]}, "5 ids from 'alpha' to 'echo' there, 4 ids from 'alpha' to 'delta' now"),
         (ARRAYS, "5 ids from 'alpha' to 'echo' there, 5 ids from 0 to 4 now"),
         (ARRAYS.get, "5 ids from 'alpha' to 'echo' there, integers as a function takes them now"),
     ],
@@ -134,10 +134,11 @@ def function_of(arrays: Any) -> Any:
         (changed(np.int64, 1), r"client 0 have y of dtype int64 .* takes int32 .*: y\.astype\(np\.int32\)"),
         (function_of(changed(np.float64, 0)), r"client 1 .*map\(lambda x, y: \(tf\.cast\(x, tf\.float32\), y\)\)"),
         (function_of(changed(np.int64, 1)), r"client 1 have y .*map\(lambda x, y: \(x, tf\.cast\(y, tf\.int32\)\)\)"),
-        ({0: 1}, "found for client 0 the value 1 in one of type dict"),
+        ({0: 1}, "found for client 0 the value 1 in a dict"),
         ({0: ARRAYS[0], 1: None}, "found for client 1 the value None"),
         (lambda k: tf.data.Dataset.from_tensor_slices(ARRAYS[k]), r"single examples .* Batch them: dataset\.batch"),
         ({0: ARRAYS[0], "a": ARRAYS[1]}, "A client id must be a int, found 'a' of type str. Let all ids be integers"),
+        ({0: (np.ones((4, 9), np.float32), ARRAYS[0][1][:4])}, r"client 0 have x of shape \[4, 9\] .*Reshape it"),
         ({("a", 1): ARRAYS[0]}, r"A client id must be a int, found \('a', 1\)"),
     ],
 )  # fmt: skip
@@ -147,6 +148,11 @@ def test_data_that_do_not_fit_are_refused_with_what_to_write(
     with pytest.raises(TypeError, match=message):
         tff_fen.run_rounds(process, data, sample, 1, folder=tmp_path / "new")
     assert callable(data) or not (tmp_path / "new").exists(), "what can be known at once leaves no trace"
+
+
+def test_more_clients_than_the_process_was_built_for_are_refused(process: Any) -> None:
+    with pytest.raises(ValueError, match=r"at most num_clients=5 clients.* found 99\. Build it with num_clients=99"):
+        tff_fen.run_rounds(process, {k: ARRAYS[0] for k in range(99)}, 2, 1)
 
 
 def test_a_client_data_of_single_examples_is_refused(process: Any, client_data: Any) -> None:
