@@ -45,8 +45,8 @@ def check_values(data: Mapping[Any, Any], element_type: tff.Type | None) -> None
         arrays = _arrays(value)
         if arrays is None:
             raise TypeError(
-                f"client_dataset must be {FORMS}, found for client {client!r} the value {reprlib.repr(value)} in a "
-                f"{type(data).__name__}."
+                f"client_dataset must be {FORMS}, found for client {client!r} the value {reprlib.repr(value)} "
+                f"in one of type {type(data).__name__}."
             )
         lengths = [len(array) if array.ndim else 0 for array in arrays.values()]
         if len({*lengths}) > 1:

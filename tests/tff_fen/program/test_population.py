@@ -134,7 +134,7 @@ def function_of(arrays: Any) -> Any:
         (changed(np.int64, 1), r"client 0 have y of dtype int64 .* takes int32 .*: y\.astype\(np\.int32\)"),
         (function_of(changed(np.float64, 0)), r"client 1 .*map\(lambda x, y: \(tf\.cast\(x, tf\.float32\), y\)\)"),
         (function_of(changed(np.int64, 1)), r"client 1 have y .*map\(lambda x, y: \(x, tf\.cast\(y, tf\.int32\)\)\)"),
-        ({0: 1}, "found for client 0 the value 1 in a dict"),
+        ({0: 1}, "found for client 0 the value 1 in one of type dict"),
         ({0: ARRAYS[0], 1: None}, "found for client 1 the value None"),
         (lambda k: tf.data.Dataset.from_tensor_slices(ARRAYS[k]), r"single examples .* Batch them: dataset\.batch"),
         ({0: ARRAYS[0], "a": ARRAYS[1]}, "A client id must be a int, found 'a' of type str. Let all ids be integers"),
