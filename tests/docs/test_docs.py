@@ -41,7 +41,7 @@ def text_of(path: pathlib.Path) -> str:
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(page, marks=[pytest.mark.long] * (page.stem == "extending"), id=page.stem)
+        pytest.param(page, marks=[pytest.mark.long] * (page.stem in ("extending", "limits")), id=page.stem)
         for page in PAGES
         if CODE.search(page.read_text())
     ],

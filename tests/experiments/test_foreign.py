@@ -55,6 +55,7 @@ def experiments(modules: pathlib.Path, tmp_path_factory: pytest.TempPathFactory)
     running.close()
 
 
+@pytest.mark.long
 def test_run_kill_resume_and_report(experiments: Experiments, modules: pathlib.Path, tmp_path: pathlib.Path) -> None:
     arguments = " ".join(a for a in command_of("run_experiment.py")[1:] if not a.startswith("--output"))
     whole, killed = tmp_path / "results" / "whole", tmp_path / "results" / "killed"

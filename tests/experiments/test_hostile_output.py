@@ -141,6 +141,7 @@ def test_a_config_that_is_none_is_written_anew(tmp_path: pathlib.Path, content: 
     assert written["config"]["l2"] == 0.1 and "numerics_changed" not in written
 
 
+@pytest.mark.long
 def test_the_command_ends_with_one_line(precious: pathlib.Path, tmp_path: pathlib.Path) -> None:
     experiments = Experiments(tmp_path / "stderr", DP)
     try:

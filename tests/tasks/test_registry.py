@@ -208,6 +208,7 @@ def test_dense_counts_of_the_paper() -> None:
     assert all(float(row.published) < row.sent for row in rows if not row.agrees())
 
 
+@pytest.mark.long
 def test_the_picture_of_a_split(tmp_path: pathlib.Path) -> None:
     picture = tmp_path / "deep" / "split.png"
     command = [sys.executable, "-m", "experiments.show_split", "--task=digits", "--split=shards:2", f"--out={picture}"]

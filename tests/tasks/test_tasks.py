@@ -55,6 +55,7 @@ def test_unknown_initializer() -> None:
         models.build_lstm(initializer="he")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["CIFAR-10", "Shakespeare"])
 def test_the_larger_models_train(name: str) -> None:
     """Convolutions and recurrence work as a FunctionalModel: a round of Algorithm 3 moves all weights."""

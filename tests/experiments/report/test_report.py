@@ -598,6 +598,7 @@ def test_the_command(rich: pathlib.Path, tmp_path: pathlib.Path) -> None:
     assert len(find_runs([tmp_path / "small"])) == 6
 
 
+@pytest.mark.long
 def test_the_command_draws_splits(tmp_path: pathlib.Path) -> None:
     """TensorFlow is imported for this alone, late, when Keras builds no model any more: labels are counted."""
     write_run(tmp_path / "runs" / "run", "digits/iid/fed_prox")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -89,8 +90,17 @@ DECLARED: dict[str, Callable[[], tff.aggregators.AggregationFactory]] = FACTORIE
 }
 
 
-@pytest.mark.parametrize("name", sorted(DECLARED))
-@pytest.mark.parametrize("algorithm", ["fed_dyn", pytest.param("scaffold", marks=pytest.mark.long)])
+# The rest of the pairs take a minute: they are run by make test-long.
+SOME = [("fed_dyn", "compression"), ("fed_dyn", "dp"), ("fed_dyn", "mean"), ("scaffold", "robust")]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "name"),
+    [
+        pytest.param(*pair, marks=[] if pair in SOME else pytest.mark.long)
+        for pair in itertools.product(sorted(BUILDERS), sorted(DECLARED))
+    ],
+)
 def test_stateful_algorithms_compose(algorithm: str, name: str) -> None:
     process = BUILDERS[algorithm](MODEL, PENALTIES, TRAINING, num_clients=len(CLIENTS), aggregator=DECLARED[name]())
     clients = Clients(algorithm, process, CLIENTS)

@@ -34,6 +34,7 @@ def gap_after(process: Any, stateful: bool) -> float:
     return PROBLEM.risk(theta) - PROBLEM.risk(PROBLEM.optimum())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("l2", [0.0, 0.3])
 def test_fed_avg_and_fed_prox_stall(l2: float) -> None:
     assert gap_after(tff_fen.build_fed_avg(MODEL, ElasticNet(l2=l2), TRAINING), stateful=False) > 5e-3

@@ -95,6 +95,7 @@ def test_warns_if_tensorflow_has_started() -> None:
         tff_fen.runtime.create_inprocess_context(threads_per_client=3)
 
 
+@pytest.mark.long
 def test_what_is_set_before_tensorflow_starts() -> None:
     """Threads and devices, in one process: of the devices a client's bits do not depend.
 
@@ -137,6 +138,7 @@ def test_what_is_set_before_tensorflow_starts() -> None:
     assert output.splitlines() == ["1", "9", "CPU:1 CPU:0 CPU:1", "1", "True", "ended"]
 
 
+@pytest.mark.long
 def test_several_clients_per_device() -> None:
     """Split CPUs stand in for split GPUs: as many clients at once as there are parts, and the same numbers."""
     output = new_process.run_python(

@@ -118,7 +118,13 @@ def test_batches_of_a_data_set_stay_with_the_usual_executor() -> None:
     assert not loops_on_one_thread(graphs_of(fed_dyn("dense", tff_fen.LocalTraining(0.1)).next))
 
 
-@pytest.mark.parametrize("name", sorted(set(LAYERS) - {"dropout"}))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in ("dense", "convolution") else pytest.mark.long)
+        for name in sorted(set(LAYERS) - {"dropout"})
+    ],
+)
 def test_the_numbers_are_those_of_the_usual_executor(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     process = fed_dyn(name)
     with_thread = weights_after_rounds(process)
