@@ -61,15 +61,14 @@ def to_dataset(value: Any, type_spec: tff.SequenceType, where: str) -> tf.data.D
 
 
 def _type_of(spec: Any) -> tff.SequenceType:
-    """The type of a data set with elements like these; clients have them in common."""
-    try:
-        return _type_of_hashable(spec)
-    except TypeError:  # a dictionary
-        return tff.SequenceType(tff.types.tensorflow_to_type(spec))
+    """The type of a data set with elements like these; that of plain tuples, which most clients share, is kept."""
+    # Nothing else: a named tuple equals a tuple, and would be given its type.
+    is_plain = type(spec) is tuple and all(type(part) is tf.TensorSpec for part in spec)
+    return _type_of_plain(spec) if is_plain else tff.SequenceType(tff.types.tensorflow_to_type(spec))
 
 
 @functools.lru_cache(maxsize=64)
-def _type_of_hashable(spec: Any) -> tff.SequenceType:
+def _type_of_plain(spec: tuple[tf.TensorSpec, ...]) -> tff.SequenceType:
     return tff.SequenceType(tff.types.tensorflow_to_type(spec))
 
 

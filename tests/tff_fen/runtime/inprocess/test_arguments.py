@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -56,6 +56,28 @@ def test_rejects_arguments_of_another_type(name: str, native: Any, in_process: A
     if name != "names":  # which TFF's native runtime takes for what they are not
         with pytest.raises(Exception):  # noqa: B017 - of various kinds
             evaluate_on(native, lambda: computation(argument))
+
+
+class Pair(NamedTuple):
+    """Equals the tuple of its elements."""
+
+    x: Any
+    y: Any
+
+
+@pytest.mark.parametrize("order", [(tuple, Pair), (Pair, tuple)])
+def test_data_sets_of_named_and_of_plain_tuples_are_told_apart(order: Any, in_process: Any) -> None:
+    """Their element specs are equal and have equal hashes."""
+    size = len(order[0].__name__)  # of no other case: what was seen before may be kept
+    zeros, member = tf.zeros([size], tf.int32), tff.TensorType(INT, [size])
+    kinds = {tuple: (zeros, zeros), Pair: Pair(zeros, zeros)}
+    for kind in order:
+        computation = tensorflow(
+            lambda data: data.reduce(np.int32(0), lambda n, _: n + 1),
+            tff.SequenceType(tff.to_type((member, member) if kind is tuple else Pair(member, member))),
+        )()
+        count = evaluate_on(in_process, lambda: computation(tf.data.Dataset.from_tensors(kinds[kind])))  # noqa: B023
+        assert count == 1
 
 
 def test_rejects_conflicting_numbers_of_clients(in_process: Any) -> None:
