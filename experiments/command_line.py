@@ -38,7 +38,9 @@ def run(main: Callable[[list[str]], None], about: str) -> None:
     """
     logging.use_absl_handler()
     before = signal.getsignal(signal.SIGINT)
-    if before is not signal.SIG_IGN and threading.current_thread() is threading.main_thread():
+    # Not where it is ignored, as in a shell's background job; only the main thread may have handlers.
+    stops = before is signal.default_int_handler and threading.current_thread() is threading.main_thread()
+    if stops:
         # While TensorFlow starts, an exception would end up in somebody's callback.
         signal.signal(signal.SIGINT, lambda number, frame: stop_at_once())
     try:
@@ -55,7 +57,7 @@ def run(main: Callable[[list[str]], None], about: str) -> None:
     except BrokenPipeError:  # as in `--help | head`; Python would say so once more when it flushes at its end
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     finally:
-        if threading.current_thread() is threading.main_thread():
+        if stops:
             signal.signal(signal.SIGINT, before)
 
 

@@ -83,8 +83,8 @@ def _flags_of(run: Run, named: bool = True) -> tuple[str | None, dict[str, str]]
         del usual["algorithm"]  # where none is named, a command fills in more than that
     else:
         usual |= presets.example_values(run.config.task)
-    given = {name: _text(value) for name, value in values.items() if value != usual.get(name) and value is not None}
-    return preset, given | data_flags(run.training_set)
+    given = {name: value for name, value in values.items() if value != usual.get(name) and value is not None}
+    return preset, {name: format_value(value) for name, value in given.items()} | data_flags(run.training_set)
 
 
 def _axes_of(run: Run) -> tuple[str, ...]:
@@ -141,13 +141,9 @@ def _grid(runs: Sequence[Run], axes: tuple[str, ...], named: bool) -> str | None
     asked = [] if names == [None] else [f"--preset={names[0]}"]
     if len(names) > 1:
         asked = [f"--grid=preset={','.join(filter(None, names))}"]
-    grid = [f"--grid={n}={','.join(map(_text, listed))}" for n, listed in zip(axes, values, strict=True)]
+    grid = [f"--grid={n}={','.join(map(format_value, listed))}" for n, listed in zip(axes, values, strict=True)]
     place = place_of(runs[0]).rpartition("/")[0]
     return _join(asked, dict(next(iter(others))), grid, place) if place else None
-
-
-def _text(value: Any) -> str:
-    return repr(value) if isinstance(value, float) and float(f"{value:g}") != value else format_value(value)
 
 
 def _join(asked: Sequence[str], given: Mapping[str, str], grid: Sequence[str], output: str) -> str:

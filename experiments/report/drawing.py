@@ -145,9 +145,11 @@ def number_points(
 
 def along(ax: plt.Axes, points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """Returns places along the lines between points of a panel, a few units of the picture apart."""
-    corners = ax.transData.transform(points) if points else np.zeros((0, 2))
+    if len(points) < 2:
+        return []
+    corners = ax.transData.transform(points)
     places = [a + (b - a) * t for a, b in itertools.pairwise(corners) for t in np.linspace(0, 1, 60)]
-    return [tuple(place) for place in ax.transData.inverted().transform(places)] if places else []
+    return [tuple(place) for place in ax.transData.inverted().transform(places)]
 
 
 def plain_numbers(ax: plt.Axes, look: Look) -> None:

@@ -61,6 +61,7 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
         ("--flagfile=none.flags", "--flagfile=none.flags cannot be read: No such file or directory. Name a text file"),
         ("--rounds=x", "--rounds must be an integer, found 'x'."),
         ("--export=maybe", "--export must be true or false, found 'maybe'."),
+        ("--noexport=maybe", "--noexport=maybe does not take an argument."),
     ],
 )
 def test_a_mistake_is_told_in_one_line(arguments: str, message: str, call: Call) -> None:
@@ -146,6 +147,22 @@ def test_a_python_without_the_environment_is_told_what_to_do(command: str) -> No
     )
     assert done.returncode == 1 and done.stderr.count("\n") == 1 and not done.stdout
     assert "has no TensorFlow Federated" in done.stderr and "`source .venv/bin/activate`" in done.stderr
+
+
+def test_an_interrupt_before_the_first_round_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not by an exception, which may end up in a callback of TensorFlow's; and only while a command runs."""
+    before = signal.getsignal(signal.SIGINT)
+    stopped: list[str] = []
+    monkeypatch.setattr(command_line, "stop_at_once", lambda: stopped.append("stopped"))
+    monkeypatch.setattr(sys, "argv", ["run_experiment.py"])
+
+    def main(argv: list[str]) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        stopped.append("no exception was raised")
+
+    command_line.run(main, "")
+    flags.FLAGS.unparse_flags()
+    assert stopped == ["stopped", "no exception was raised"] and signal.getsignal(signal.SIGINT) is before
 
 
 def test_the_first_interrupt_says_what_is_finished_and_the_second_stops(

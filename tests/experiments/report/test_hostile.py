@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import re
+import tracemalloc
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from typing import Any
@@ -404,6 +405,16 @@ def test_reading_waits_for_nobody(tmp_path: pathlib.Path) -> None:
     for name, message in (("pipe", "no plain file"), ("large", "5 bytes, more than 4"), ("none", "is missing")):
         with pytest.raises(UnreadableFileError, match=message):
             read_regular(tmp_path / name, 4)
+
+
+def test_a_small_file_takes_little_memory_whatever_is_allowed(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "small").write_bytes(b"12345")
+    tracemalloc.start()
+    try:
+        assert read_regular(tmp_path / "small", 2**32) == b"12345"
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
 
 
 def test_names_of_files_stay_in_their_folder_and_apart() -> None:

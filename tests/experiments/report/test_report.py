@@ -449,6 +449,14 @@ def test_l1_studies(tmp_path: pathlib.Path) -> None:
     }
 
 
+def test_runs_without_another_l1_are_named(tmp_path: pathlib.Path) -> None:
+    write_run(tmp_path / "a", "mnist/iid/algorithm_3")
+    write_run(tmp_path / "b", "mnist/iid/algorithm_3", l1=1e-2)
+    write_run(tmp_path / "short", "mnist/iid/algorithm_3", l1=1e-3, rounds=5)
+    content = str(Builder(group_runs(find_runs([tmp_path])), "python make_report.py x", None).sections())
+    assert f"Not drawn, since {texts.NO_OTHER_L1}: Algorithm 3 (l1=0.001)" in content
+
+
 def test_the_pareto_front() -> None:
     points = [(10.0, 90.0), (5.0, 90.0), (20.0, 95.0), (30.0, 95.0), (30.0, 94.0), (1.0, 10.0), (5.0, 90.0), (4.0, 9.0)]
     assert pareto_front(points) == [5, 1, 6, 2], "equal points are both on it"

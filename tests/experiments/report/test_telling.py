@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import pathlib
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 from experiments.axes import accuracy_span, at_least, whole_numbers
 from experiments.histogram import drawn_edges, lowest_sent
 from experiments.report.drawing import Look, number_points
-from experiments.report.figures import draw_accuracy, draw_l1, front_of, updates_of
+from experiments.report.figures import draw_accuracy, draw_l1, draw_pareto, front_of, updates_of
 from experiments.report.groups import Group, group_runs
 from experiments.report.read import find_runs
 from experiments.report.sections import l1_studies
@@ -119,6 +120,26 @@ def test_numbers_are_not_on_error_bars() -> None:
     x, y = text.get_position()
     assert abs(x) >= 11 or not 3 <= 5 + y / 72 * 100 / (ax.bbox.height / 10) <= 7
     plt.close(figure)
+
+
+def test_numbers_are_not_on_the_front(tmp_path: pathlib.Path) -> None:
+    for i in range(6):
+        write_run(
+            tmp_path / str(i), "mnist/iid/algorithm_3", l1=1e-4 * (i + 1), accuracy=0.97 + 0.002 * i,
+            size=1_000_000 * 2**i,
+        )  # fmt: skip
+    drawn = draw_pareto(groups_in(tmp_path))(Look(False, "#000000", False))
+    ax = drawn.axes[0]
+    (front,) = [line for line in ax.lines if line.get_label() == "Pareto front"]
+    corners = ax.transData.transform(np.asarray(front.get_xydata()))
+    assert len(corners) == len(ax.texts) == 6
+    texts: list[Any] = list(ax.texts)
+    for number in texts:
+        x, y = ax.transData.transform(number.xy) + np.array(number.get_position()) * drawn.dpi / 72
+        # The line above or below the number, or beyond its ends.
+        beside = np.interp(x, corners[:, 0], corners[:, 1], left=np.inf, right=np.inf)
+        assert abs(beside - y) > 8, number.get_text()
+    plt.close(drawn)
 
 
 def test_the_verdict(tmp_path: pathlib.Path) -> None:
